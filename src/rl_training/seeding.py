@@ -1,0 +1,60 @@
+"""One root seed, many named independent streams. Nothing in the package touches a global random state.
+
+`stream("env", 3)` of seed s never overlaps a stream of seed s+1: SeedSequence hashes its words, where the common
+`seed + i` makes run s's second environment the first of run s+1.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+
+def _word(name: str) -> int:
+    return zlib.crc32(name.encode())
+
+
+def stream(seed: int, name: str, index: int = 0) -> np.random.Generator:
+    """The generator of one purpose: init, actions, buffer, env, eval, minibatch, ..."""
+    return np.random.default_rng(np.random.SeedSequence([seed, _word(name), index]))
+
+
+def reset_seed(seed: int, env_index: int, reset_count: int) -> int:
+    """The seed that environment `env_index` gets at its reset number `reset_count` (0, 1, ...), below 2**31."""
+    # + 1: SeedSequence pads with zeros, so [..., i, 0] and [..., i] would be one stream
+    words = np.random.SeedSequence([seed, _word("reset"), env_index, reset_count + 1]).generate_state(1)
+    return int(words[0]) >> 1
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """The reset seed of evaluation episode k, whatever the number of environments it is spread over."""
+    return int(np.random.SeedSequence([seed, _word("eval"), episode]).generate_state(1)[0]) >> 1
+
+
+def episode_noise(seed: int, episode: int) -> np.random.Generator:
+    """The action noise of stochastic evaluation episode k."""
+    return np.random.default_rng(np.random.SeedSequence([seed, _word("eval"), episode, 1]))
+
+
+class Streams:
+    """The streams of one run, handed to whoever builds a part: `ctx.streams("init")`."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __call__(self, name: str, index: int = 0) -> np.random.Generator:
+        return stream(self.seed, name, index)
+
+
+def generator_state(rng: np.random.Generator) -> dict[str, Any]:
+    """A generator's position as plain JSON (PCG64 words are 128 bit, so they travel as decimal strings)."""
+    state = rng.bit_generator.state
+    inner = {key: str(value) for key, value in state["state"].items()}
+    return {**state, "state": inner}
+
+
+def set_generator_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
+    """Put `rng` where `generator_state` found it."""
+    rng.bit_generator.state = {**state, "state": {key: int(value) for key, value in state["state"].items()}}

@@ -1,0 +1,250 @@
+"""The nouns and contracts that every layer shares: NumPy and the standard library only.
+
+Shapes use fixed letters everywhere: T time, N environments, B batch, A actions.
+Nothing above `envs/` sees `gymnasium.spaces`; the environment factory turns them into the small records below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Obs = Array | dict[str, Array]
+"""(N, ...) arrays. Nested and Tuple spaces are flat "a/b" keys; a lone array is an unnamed observation."""
+Carry = dict[str, Array]
+"""What a policy remembers between steps, rows per environment; `{}` when it remembers nothing."""
+Batch = dict[str, Any]
+"""What an algorithm learns from. A rollout: obs actions rewards terminated truncated is_first valid (T, N, ...),
+final_obs (K, ...) with final_index (K,) into the flat T*N rows that ended an episode, last_obs (N, ...),
+initial_carry, and whatever `ActResult.extras` the policy gave."""
+Metrics = dict[str, Any]
+"""Flat names to scalars; tensors are allowed, only the logger calls `float()`."""
+StateDict = dict[str, Any]
+"""Nested dicts with str keys of NumPy arrays and JSON scalars (None, bool, int, float, str, lists of them)."""
+
+ACTION_MASK = "action_mask"
+"""Reserved observation key: 1 where an action is allowed. Encoders and normalisers skip it; policies read it."""
+
+
+class RLTrainingError(Exception):
+    """Base of every error a user is meant to read; the CLI prints it without a traceback."""
+
+
+class ConfigError(RLTrainingError, ValueError):
+    """A config, a flag or a combination of them that cannot run. A ValueError too, so that validation collects it."""
+
+
+class CheckpointError(RLTrainingError):
+    """A checkpoint that cannot be written, is damaged, or does not fit the run."""
+
+
+class RunError(RLTrainingError):
+    """A run directory that is missing, locked, or not a run at all."""
+
+
+class EnvError(RLTrainingError):
+    """An environment that cannot be built or breaks the Gymnasium contract."""
+
+
+class NonFiniteError(RLTrainingError):
+    """A NaN or Inf where learning needs a number; the message names the tensor."""
+
+
+# -- spaces -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DiscreteSpec:
+    """Actions or observations 0 .. n-1."""
+
+    n: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxSpec:
+    """Real arrays within `low` and `high` (same shape as the space; infinite where unbounded)."""
+
+    low: Array
+    high: Array
+    dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.low.shape
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, BoxSpec)
+            and self.dtype == other.dtype
+            and np.array_equal(self.low, other.low)
+            and np.array_equal(self.high, other.high)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class MultiDiscreteSpec:
+    """Several discrete choices at once: `nvec[i]` options for choice i (flattened)."""
+
+    nvec: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int64)
+
+
+@dataclass(frozen=True)
+class MultiBinarySpec:
+    """n independent on/off switches (flattened)."""
+
+    n: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n,)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.int8)
+
+
+@dataclass(frozen=True)
+class DictSpec:
+    """Named leaves; nested Dict and Tuple spaces arrive here already flattened to "a/b" keys."""
+
+    spaces: Mapping[str, LeafSpec]
+
+
+LeafSpec = DiscreteSpec | BoxSpec | MultiDiscreteSpec | MultiBinarySpec
+SpaceSpec = LeafSpec | DictSpec
+
+
+# -- contracts --------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Every part with state. A checkpoint is a dict of these."""
+
+    def state_dict(self) -> StateDict: ...
+    def load_state_dict(self, state: StateDict, /) -> None: ...
+
+
+@dataclass(slots=True)
+class ActResult:
+    """One decision for N environments: `actions` is what is stored, `env_actions` what the environment receives."""
+
+    actions: Array
+    env_actions: Array
+    carry: Carry = field(default_factory=dict)
+    extras: dict[str, Array] = field(default_factory=dict)
+
+
+class Policy(Stateful, Protocol):
+    """What acts: evaluated, exported, broadcast. Holds the observation normaliser, so it takes raw observations.
+
+    The caller owns the randomness: training, evaluation and a user's notebook each pass their own generator.
+    `is_first[i]` says that row i starts an episode; the policy then forgets what `carry` holds for that row.
+    """
+
+    def initial_carry(self, num_envs: int) -> Carry: ...
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult: ...
+
+
+@dataclass(slots=True)
+class UpdateResult:
+    """What an update tells: metrics for the log and, for prioritised replay, new priorities of its rows."""
+
+    metrics: Metrics
+    priorities: Array | None = None
+
+
+class Algorithm(Stateful, Protocol):
+    """Two verbs: the policy acts, `update` learns. `observe` moves normaliser statistics between rollouts or blocks."""
+
+    @property
+    def policy(self) -> Policy: ...
+    def update(self, batch: Batch) -> UpdateResult: ...
+    def observe(self, batch: Batch) -> None: ...
+
+
+@dataclass(slots=True)
+class VectorStep:
+    """One step of N environments as the collector saw it, autoreset already undone.
+
+    `next_obs` is the true successor: the final observation where an episode ended, never the first of the next one.
+    Rows with `valid` False are no transitions: the reset steps of NEXT_STEP environments, or steps whose worker was
+    lost (those are `truncated` too, since nothing that follows belongs to what came before).
+    The arrays may be reused by the environment; a sink copies what it keeps.
+    """
+
+    obs: Obs
+    actions: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    is_first: Array
+    valid: Array
+    next_obs: Obs
+    extras: dict[str, Array] = field(default_factory=dict)
+
+
+class TransitionSink(Protocol):
+    """Where the collector puts what it saw: a rollout buffer, a replay buffer, a user's own."""
+
+    def begin(self, obs: Obs, carry: Carry) -> None: ...
+    def store(self, step: VectorStep) -> None: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is, over all environments. Live: algorithms read it, only the trainer writes it."""
+
+    env_steps: int = 0
+    updates: int = 0
+    episodes: int = 0
+
+    def advance(self, *, env_steps: int = 0, updates: int = 0, episodes: int = 0) -> None:
+        self.env_steps += env_steps
+        self.updates += updates
+        self.episodes += episodes
+
+    def copy(self) -> Progress:
+        return Progress(self.env_steps, self.updates, self.episodes)
+
+    def state_dict(self) -> StateDict:
+        return {"env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        self.env_steps = int(state["env_steps"])
+        self.updates = int(state["updates"])
+        self.episodes = int(state["episodes"])
+
+
+def crossed(before: int, after: int, every: int) -> bool:
+    """True if a multiple of `every` lies in (before, after]. `every` <= 0 means never.
+
+    >>> crossed(9_000, 11_048, 10_000), crossed(10_000, 12_048, 10_000)
+    (True, False)
+    """
+    return every > 0 and after // every > before // every
