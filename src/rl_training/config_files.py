@@ -1,0 +1,140 @@
+"""From a name to config files: paths, presets that ship inside the package, and the chain of their `base:`.
+
+`ppo/cartpole` is presets/ppo/cartpole.yaml of the package. A base is looked for beside the file that names it, never
+in the working directory, so a config means the same wherever a command is typed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rl_training.config_keys import document_layer
+from rl_training.config_yaml import Document, read_document, shorten
+from rl_training.migrations import migrate_document
+from rl_training.registry import did_you_mean
+from rl_training.types import ConfigError
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MAX_BASES = 32
+Chain = tuple[tuple[str, str], ...]
+"""The files that led to a base: real path and label of each."""
+MAX_NAME = 200
+"""Longest name that is compared with others for a suggestion."""
+
+
+@cache
+def _presets() -> dict[str, Path]:
+    from importlib import resources
+
+    root = Path(str(resources.files("rl_training") / "presets"))
+    return {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+
+
+def preset_names() -> list[str]:
+    """All of them, sorted."""
+    return sorted(_presets())
+
+
+def preset_path(name: str) -> Path:
+    """The file of a preset; a name that is not in the list is refused, so it cannot lead anywhere else."""
+    if name not in _presets():
+        raise ConfigError(f"unknown preset {shorten(name)}{_near_preset(name)} (`rl presets` lists them)")
+    return _presets()[name]
+
+
+def _near_preset(name: str) -> str:
+    return did_you_mean(name[:MAX_NAME], _presets())
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file that was found: where it is, and what messages call it."""
+
+    path: Path
+    label: str
+
+    def read(self) -> Document:
+        return read_document(self.path, self.label)
+
+
+def find_config(name: str | Path) -> ConfigFile:
+    """The file at a path, or the preset of that name."""
+    text = os.fspath(name)
+    if os.path.isfile(text):
+        return ConfigFile(Path(os.path.abspath(text)), text)
+    if text in _presets():
+        return ConfigFile(_presets()[text], f"preset {text}")
+    raise ConfigError(_not_found(text))
+
+
+def _not_found(name: str) -> str:
+    shown = shorten(name, MAX_NAME)
+    if os.path.isdir(name):
+        return f"{shown} is a folder, not a config file"
+    if os.path.exists(name):
+        return f"{shown} is not a regular file"
+    if os.path.isfile(f"{name}.yaml"):
+        return f"config file {shown} does not exist; did you mean '{name}.yaml'?"
+    if not name.endswith(SUFFIXES):
+        return f"no config file or preset {shown}{_near_preset(name)} (`rl presets` lists the presets)"
+    folder, base = os.path.split(name)
+    try:
+        near = os.listdir(folder or ".")[:1000]
+    except (OSError, ValueError):
+        near = []
+    return f"config file {shown} does not exist{did_you_mean(base[:MAX_NAME], near)}"
+
+
+def find_base(base: str, folder: Path) -> ConfigFile:
+    """A base: beside the file, below a folder above it that the path starts with (`configs/...`), or a preset."""
+    head = base.split("/")[0]
+    for root in (folder, *(above.parent for above in (folder, *folder.parents) if head and above.name == head)):
+        path = os.path.normpath(root / base)
+        if base and os.path.isfile(path):
+            inside = path.startswith(os.path.join(os.getcwd(), ""))
+            return ConfigFile(Path(path), os.path.relpath(path) if inside else path)
+    if base in _presets():
+        return find_config(base) if not os.path.isfile(base) else ConfigFile(_presets()[base], f"preset {base}")
+    near = "" if base.endswith(SUFFIXES) else _near_preset(base)
+    raise ConfigError(f"{shorten(base, MAX_NAME)} is neither a file (looked in {folder}) nor a preset{near}")
+
+
+def with_bases(document: Document, path: Path | None) -> list[Document]:
+    """The document in today's layout and what it builds on, the deepest base first.
+
+    `path` is its file; None for a mapping, whose bases start at the working directory.
+    """
+    found: list[Document] = []
+    _add_with_bases(document, path, (), found)
+    return found
+
+
+def _add_with_bases(document: Document, path: Path | None, chain: Chain, found: list[Document]) -> None:
+    here = (os.path.realpath(path) if path else "", document.source)
+    way = " -> ".join(label for _, label in (*chain, here))
+    if path and here[0] in (file for file, _ in chain):
+        raise ConfigError(f"a circle of bases: {way}")
+    if len(chain) >= MAX_BASES or len(found) >= MAX_BASES:
+        raise ConfigError(f"more than {MAX_BASES} bases: {way}")
+    if is_sweep(document):
+        raise ConfigError(f"{document.source}: a sweep file, not the config of one run; its base_config names that")
+    document = migrate_document(document)
+    bases = document_layer(document, own_hparams=True).tree.get("base")
+    bases = [bases] if isinstance(bases, str) else bases or []
+    if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
+        raise ConfigError(f"{document.source}: 'base' takes files or names of presets, not {shorten(bases)}")
+    for base in bases:
+        try:
+            file = find_base(base, path.parent if path else Path.cwd())
+        except ConfigError as error:
+            raise ConfigError(f"{way}: base {error}") from None
+        _add_with_bases(file.read(), file.path, (*chain, here), found)
+    found.append(document)
+
+
+def is_sweep(document: Document) -> bool:
+    """True for a file with the two keys that make it a sweep."""
+    return {"base_config", "sweep"} <= document.tree.keys()

@@ -1,0 +1,229 @@
+"""Config files, presets, mappings and flags to a TrainConfig, and back. Strict: every problem at once, with its place.
+
+The way of a config: find the file and its bases (`config_files`), read them (`config_yaml`), bring them to today's
+version (`migrations`), bring all keys to one spelling and merge (`config_keys`), check (`config_resolution`,
+`config_validation`). Hyperparameters of an algorithm outside the package stay a mapping until something is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.config import SweepConfig, TrainConfig
+from rl_training.config_fields import FREE_HPARAMS, FieldDoc, field_docs, hint_at, hints_of, options_of
+from rl_training.config_files import (
+    ConfigFile,
+    find_base,
+    find_config,
+    is_sweep,
+    preset_names,
+    preset_path,
+    with_bases,
+)
+from rl_training.config_keys import Origin, canonical_key, canonical_path, merged
+from rl_training.config_resolution import check_tree, is_builtin, merged_layer, resolve
+from rl_training.config_validation import MAX_NAME, Problem, check, located, raise_problems
+from rl_training.config_yaml import (
+    MAX_DEPTH,
+    NULLS,
+    Document,
+    dump_mapping,
+    parse_yaml_value,
+    plain_copy,
+    read_yaml,
+    resolve_scalar,
+    shown,
+)
+from rl_training.migrations import migrate_file
+from rl_training.registry import did_you_mean
+from rl_training.types import ConfigError
+
+__all__ = [
+    "FieldDoc",
+    "canonical_key",
+    "check_hparams",
+    "config_sha256",
+    "config_to_mapping",
+    "dump_yaml",
+    "field_docs",
+    "is_sweep_file",
+    "load_config",
+    "load_sweep",
+    "migrate_file",
+    "parse_config",
+    "parse_override_value",
+    "preset_names",
+    "preset_path",
+    "read_yaml",
+    "validate_config",
+]
+
+MAX_SWEEP_VALUES = 2000
+
+
+def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config in a file or a preset (`ppo/cartpole`), with `overrides` (dotted keys, any spelling) on top."""
+    found = find_config(path)
+    return resolve(with_bases(found.read(), found.path), overrides)
+
+
+def parse_config(
+    mapping: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "config"
+) -> TrainConfig:
+    """The same from a mapping in any spelling; messages call it `source`."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{source}: expected a mapping, got {type(mapping).__name__}")
+    return resolve(with_bases(Document(plain_copy(mapping, source), source), None), overrides)
+
+
+def validate_config(cfg: TrainConfig) -> TrainConfig:
+    """A config built in Python, checked as strictly as a file; numbers and lists get their canonical types."""
+    return parse_config(config_to_mapping(cfg), source=type(cfg).__name__)
+
+
+def config_to_mapping(cfg: TrainConfig | SweepConfig) -> dict[str, Any]:
+    """Every field as plain JSON values, `version` first."""
+    tree: dict[str, Any] = plain_copy(cfg, type(cfg).__name__)
+    return {"version": tree.pop("version"), **tree}
+
+
+def dump_yaml(cfg: TrainConfig | SweepConfig) -> str:
+    """YAML text that loads back to an equal config."""
+    return dump_mapping(config_to_mapping(cfg))
+
+
+def config_sha256(cfg: TrainConfig) -> str:
+    """Hash of every field, the same however the config was written (1 or 1.0, lists or tuples)."""
+    tree = config_to_mapping(validate_config(cfg))
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+
+def check_hparams(hparams_type: type, values: Mapping[str, Any], *, algo: str) -> Any:
+    """Hyperparameters of an algorithm outside the package as its own dataclass, checked like a file's.
+
+    The aliases of the package (`lr`) apply where the class has the field they stand for and none of their name.
+    """
+    source = f"hparams of '{algo}'"
+    tree = plain_copy(values, source)
+    if not dataclasses.is_dataclass(hparams_type):
+        return tree
+    fields = hints_of(hparams_type)
+    for name in [name for name in tree if name not in fields]:
+        meant = canonical_path(("hparams", name))[-1]
+        if meant in fields and meant not in tree:
+            tree[meant] = tree.pop(name)
+    # pydantic silently drops what a dataclass without our config does not know
+    unknown = [
+        Problem((name,), did_you_mean(name[:MAX_NAME], fields), "unknown key ") for name in tree if name not in fields
+    ]
+    known = {name: value for name, value in tree.items() if name in fields}
+    result, problems = check(hparams_type, known, lambda value: value)
+    origins: dict[tuple[str, ...], Origin] = {(name,): Origin(source, f"hparams.{name}") for name in tree}
+    raise_problems(located(problem, origins, source) for problem in [*unknown, *problems])
+    return result
+
+
+def parse_override_value(text: str, key: str | None = None) -> Any:
+    """A flag's text as YAML: `3e-4`, `true`, `[64, 64]`, `{type: linear, start: 3e-4, end: 0}`, or plain text.
+
+    With its `key`, the value of a text field is kept as typed (`--name 007`), a list of texts is split at commas, and
+    messages name the flag.
+    """
+    place = f"--{shown(key)}" if key else "value"
+    hint = hint_at(canonical_path(tuple(key.split("."))), FREE_HPARAMS) if key and key.count(".") < MAX_DEPTH else Any
+    bracketed = text.startswith(("[", "{", '"', "'"))
+    value: Any = text
+    if str in options_of(hint):
+        value = None if type(None) in options_of(hint) and text in NULLS - {""} else text
+    elif hint == tuple[str, ...] and not bracketed:
+        value = [part.strip() for part in text.split(",") if part.strip()]
+    elif bracketed:
+        value, _ = parse_yaml_value(text, place, numbered=False)
+    elif text:
+        try:
+            value = resolve_scalar(text)
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}") from None
+    return plain_copy(value, place)
+
+
+# -- sweeps -----------------------------------------------------------------------------------------------------------
+
+
+def is_sweep_file(path: str | Path) -> bool:
+    """True for a file with the two keys that make it a sweep, `base_config` and `sweep`."""
+    return is_sweep(find_config(path).read())
+
+
+def load_sweep(path: str | Path) -> SweepConfig:
+    """A sweep file: keys in the tree's spelling, `base_config` as an absolute path or a preset, every value checked."""
+    found = find_config(path)
+    document = found.read()
+    sweep: SweepConfig | None
+    sweep, problems = check(SweepConfig, document.tree, lambda value: value)
+    raise_problems(located(problem, _lines(document), document.source) for problem in problems)
+    assert sweep is not None
+    try:
+        base = _find_sweep_base(sweep.base_config, found.path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"{document.source}: base_config {error}") from None
+    documents = with_bases(base.read(), base.path)
+    resolve(documents)  # a broken base is reported as its own
+    tree = merged_layer(documents, {}).tree
+    keys = {key: canonical_key(key, own_hparams=not is_builtin(tree)) for key in sweep.sweep}
+    raise_problems(_sweep_problems(sweep, keys, tree, document))
+    name = base.label.removeprefix("preset ") if base.label.startswith("preset ") else str(base.path)
+    values = {keys[key]: values for key, values in sweep.sweep.items()}
+    return dataclasses.replace(sweep, base_config=name, sweep=values)
+
+
+def _lines(document: Document) -> dict[tuple[str, ...], Origin]:
+    return {path: Origin(f"{document.source}:{line}", ".".join(path)) for path, line in document.lines.items()}
+
+
+def _find_sweep_base(base: str, folder: Path) -> ConfigFile:
+    """Like a config's base; a path from the working directory, where sweeps are started, is tried last."""
+    try:
+        return find_base(base, folder)
+    except ConfigError:
+        if os.path.isfile(base):
+            return find_config(base)
+        raise
+
+
+def _sweep_problems(sweep: SweepConfig, keys: Mapping[str, str], tree: dict[str, Any], document: Document) -> list[str]:
+    """What is wrong with the keys, and with each value when it alone is put into the base."""
+    if not sweep.sweep:
+        return [f"{document.source}: 'sweep' has no keys"]
+    if sum(map(len, sweep.sweep.values())) > MAX_SWEEP_VALUES:
+        return [f"{document.source}: 'sweep' has more than {MAX_SWEEP_VALUES} values"]
+    lines: list[str] = []
+    first: dict[str, str] = {}
+    for key, values in sweep.sweep.items():
+        line = document.lines.get(("sweep", key))
+        place = f"{document.source}:{line}" if line else document.source
+        path = tuple(keys[key].split("."))
+        if keys[key] in first:
+            lines.append(f"{place}: 'sweep.{key}' and 'sweep.{first[keys[key]]}' are both '{keys[key]}'; keep one")
+        first.setdefault(keys[key], key)
+        if not values:
+            lines.append(f"{place}: 'sweep.{key}' has no values")
+        for value in values:
+            at_key: Any = value
+            for part in reversed(path):
+                at_key = {part: at_key}
+            _, problems = check_tree(merged(tree, at_key))
+            origins = {path: Origin(place, f"sweep.{key}")}
+            lines += [located(problem, origins, place) for problem in problems if _on_one_way(problem.path, path)]
+    return lines
+
+
+def _on_one_way(one: tuple[str | int, ...], other: tuple[str, ...]) -> bool:
+    """True if one of two paths is the start of the other."""
+    return all(a == b for a, b in zip(one, other, strict=False))

@@ -1,0 +1,133 @@
+"""Layers of one config (bases, file, flags) to a TrainConfig, or to every problem with them.
+
+The hparams class is looked up by `algo` first; then the whole tree is checked. No code of a user is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rl_training.config import BufferConfig, EnvConfig, TrainConfig, builtin_spec, steps_for_buffer
+from rl_training.config_fields import FREE_HPARAMS
+from rl_training.config_keys import Layer, document_layer, merge, merged, override_layer
+from rl_training.config_validation import MAX_NAME, Problem, check, located, raise_problems, root_type
+from rl_training.config_yaml import Document, shorten
+from rl_training.registry import Registry, algorithms, buffers, did_you_mean, loggers, networks
+
+PLAIN_STACK = "gym"
+"""As `environment.wrapper`: no wrappers of one's own."""
+PART_LISTS = (("env", "wrappers"), ("callbacks",), ("logging", "sinks"))
+
+
+def resolve(documents: Sequence[Document], overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config of documents, the deepest base first, with flags on top; ConfigError with every problem."""
+    layer = merged_layer(documents, overrides or {})
+    cfg, problems = check_tree(layer.tree)
+    origins = {**layer.sections, **layer.origins}
+    source = documents[-1].source
+    raise_problems([*layer.problems, *(located(problem, origins, source) for problem in problems)])
+    assert cfg is not None
+    return cfg
+
+
+def merged_layer(documents: Sequence[Document], overrides: Mapping[str, Any]) -> Layer:
+    """All layers under canonical keys. Whose names `hparams` holds depends on the algorithm, so that is found first."""
+
+    def read(own_hparams: bool) -> Layer:
+        layers = [document_layer(document, own_hparams=own_hparams) for document in documents]
+        flags = override_layer(overrides, own_hparams=own_hparams)
+        if "base" in flags.tree:
+            flags.problems.append("--base: a base belongs in a file; give its name as the config instead")
+        return merge([*layers, flags])
+
+    layer = read(own_hparams=True)
+    if is_builtin(layer.tree):
+        layer = read(own_hparams=False)
+    layer.tree.pop("base", None)
+    return layer
+
+
+def is_builtin(tree: Mapping[str, Any]) -> bool:
+    """True if the algorithm of a tree is one of the package's."""
+    algo = tree.get("algo", TrainConfig.algo)
+    return isinstance(algo, str) and algorithms.is_builtin(algo)
+
+
+def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]:
+    """The config of a tree under canonical keys, or every problem with it."""
+    tree = _with_part_names(tree)
+    spec = builtin_spec(tree.get("algo", TrainConfig.algo)) if is_builtin(tree) else None
+    steps_given = value_at(tree, ("hparams", "num_steps")) is not None
+
+    def build(values: Any) -> TrainConfig:
+        given = {item.name: getattr(values, item.name) for item in dataclasses.fields(values)}
+        given = {name: value for name, value in given.items() if value is not None}
+        size = given.get("buffer", BufferConfig()).size
+        if size is not None and steps_given and "hparams" in given and spec is not None and spec.kind == "on_policy":
+            num_envs = given.get("env", EnvConfig()).num_envs
+            steps_for_buffer(size, given["hparams"].num_steps, num_envs, may_change=False)
+        return TrainConfig(**given)
+
+    unknown_names = _unknown_names(tree)
+    hparams: Any = spec.hparams if spec else FREE_HPARAMS
+    cfg, problems = check(root_type(hparams), tree, build)
+    return (None if unknown_names else cfg), [*unknown_names, *problems]
+
+
+def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
+    """Lists of parts may hold plain names, or be a single part."""
+    for path in PART_LISTS:
+        parts = value_at(tree, path)
+        if isinstance(parts, str | dict):
+            parts = [parts]
+        if isinstance(parts, list):
+            parts = [part for part in parts if part != PLAIN_STACK or path != ("env", "wrappers")]
+            named: Any = [{"name": part} if isinstance(part, str) else part for part in parts]
+            for key in reversed(path):
+                named = {key: named}
+            tree = merged(tree, named)
+    return tree
+
+
+def value_at(tree: Any, path: Sequence[str]) -> Any:
+    """The value at a path, None where there is none."""
+    for part in path:
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree
+
+
+def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
+    """Names of parts, not dotted paths, that nothing has registered. With plugins they may be known later."""
+    paths = {
+        ("algo",): algorithms,
+        ("network", "actor", "type"): networks,
+        ("network", "critic", "type"): networks,
+        ("buffer", "type"): buffers,
+    }
+    named: list[tuple[tuple[str | int, ...], Any, Registry]]
+    named = [(path, value_at(tree, path), registry) for path, registry in paths.items()]
+    sinks = value_at(tree, ("logging", "sinks"))
+    for i, sink in enumerate(sinks if isinstance(sinks, list) else ()):
+        named.append((("logging", "sinks", i, "name"), value_at(sink, ("name",)), loggers))
+    unknown = [
+        Problem(path, _unknown_name(name, registry))
+        for path, name, registry in named
+        if isinstance(name, str) and ":" not in name and name not in registry
+    ]
+    return unknown if unknown and not tree.get("plugins") and not _has_installed_plugins() else []
+
+
+def _unknown_name(name: str, registry: Registry) -> str:
+    module, dot, attribute = name.rpartition(".")
+    own = f"'{module}:{attribute}'" if dot and len(name) <= MAX_NAME else "'package.module:Name' or through `plugins:`"
+    near = did_you_mean(name, registry.names()) if len(name) <= MAX_NAME else ""
+    known = ", ".join(registry.names())
+    return f": unknown {registry.kind} {shorten(name)}{near} (known: {known}; your own: {own})"
+
+
+def _has_installed_plugins() -> bool:
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group="rl_training.plugins"))
