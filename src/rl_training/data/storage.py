@@ -1,0 +1,150 @@
+"""What the buffers share: arrays for a shape or for a dict of shapes, and the few verbs on them.
+
+A "tree" here is one array or a dict of arrays, never deeper. The only file of `data/` that knows torch, and only where
+a `device` was given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from rl_training.types import Array, CheckpointError, ConfigError, DictSpec, SpaceSpec
+
+Shape = int | tuple[int, ...]
+Shapes = Shape | Mapping[str, Shape]
+DType = np.dtype[Any] | type[Any] | str
+DTypes = DType | Mapping[str, DType]
+Tree = Any
+"""One array (NumPy, or torch where a device was given) or a dict of them."""
+
+MEMORY_SHARE = 0.9
+"""Part of the free memory a buffer may plan with; the rest is for the networks and everybody else."""
+
+
+def layout(space: SpaceSpec) -> tuple[Shapes, DTypes]:
+    """(shapes, dtypes) of a space, as the buffers take them: `obs_shape, obs_dtype = layout(observation_space)`."""
+    if isinstance(space, DictSpec):
+        leaves = space.spaces.items()
+        return {key: leaf.shape for key, leaf in leaves}, {key: leaf.dtype for key, leaf in leaves}
+    return space.shape, space.dtype
+
+
+def allocate(lead: tuple[int, ...], shapes: Shapes, dtypes: DTypes, device: Any = None) -> Tree:
+    """Zeros (*lead, *shape) for every leaf. Pages are taken from the system only when they are first written."""
+    if isinstance(shapes, Mapping):
+        return {key: allocate(lead, shape, _dtype(dtypes, key), device) for key, shape in shapes.items()}
+    array = np.zeros((*lead, *as_tuple(shapes)), _dtype(dtypes))
+    return array if device is None else to_tensors(array, device)
+
+
+def row_bytes(shapes: Shapes, dtypes: DTypes) -> int:
+    """Bytes of one row."""
+    if isinstance(shapes, Mapping):
+        return sum(row_bytes(shape, _dtype(dtypes, key)) for key, shape in shapes.items())
+    return math.prod(as_tuple(shapes)) * _dtype(dtypes).itemsize
+
+
+def as_tuple(shape: Shape) -> tuple[int, ...]:
+    """4 -> (4,)"""
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _dtype(dtypes: DTypes, key: str = "") -> np.dtype[Any]:
+    """The dtype of one leaf; a single dtype stands for all leaves."""
+    return np.dtype(dtypes[key] if isinstance(dtypes, Mapping) else dtypes)
+
+
+def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """`function` of every leaf."""
+    if isinstance(tree, dict):
+        return {key: function(leaf) for key, leaf in tree.items()}
+    return function(tree)
+
+
+def read(tree: Tree, index: Any) -> Tree:
+    """tree[index], leaf by leaf: views for slices, copies for arrays of rows."""
+    return map_tree(lambda leaf: leaf[index], tree)
+
+
+def write(tree: Tree, index: Any, value: Tree) -> None:
+    """tree[index] = value, leaf by leaf; copies."""
+    if isinstance(tree, np.ndarray):
+        tree[index] = value
+    elif isinstance(tree, dict):
+        for key, leaf in tree.items():
+            write(leaf, index, value[key])
+    else:
+        import torch
+
+        tree[index] = torch.as_tensor(value)
+
+
+def to_numpy(value: Any) -> Array:
+    """A NumPy view of an array-like; a tensor is detached and fetched from its device."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    return np.asarray(value)
+
+
+def to_tensors(tree: Tree, device: Any) -> Tree:
+    """Torch tensors on `device`; on the CPU they share the arrays' memory."""
+    import torch
+
+    return map_tree(lambda leaf: torch.from_numpy(leaf).to(device), tree)
+
+
+def check_same_layout(name: str, saved: Tree, expected: Tree) -> None:
+    """CheckpointError unless `saved` could be `expected`: same keys, shapes and dtypes."""
+    if isinstance(expected, dict):
+        if not isinstance(saved, dict) or saved.keys() != expected.keys():
+            keys = sorted(saved) if isinstance(saved, dict) else "a lone array"
+            raise CheckpointError(f"saved '{name}' has {keys}, this run needs {sorted(expected)}")
+        for key, leaf in expected.items():
+            check_same_layout(f"{name}/{key}", saved[key], leaf)
+    elif np.shape(saved) != expected.shape or np.asarray(saved).dtype != expected.dtype:
+        raise CheckpointError(
+            f"saved '{name}' is {np.asarray(saved).dtype}{list(np.shape(saved))}, this run needs "
+            f"{expected.dtype}{list(expected.shape)}: the checkpoint belongs to another environment or buffer"
+        )
+
+
+def available_memory() -> int:
+    """Bytes this process may still take: of the machine or of its control group, whichever is less."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no control group, or "max" for one without a limit
+        return available
+    return min(available, limit - used + int(statistics.get("inactive_file", 0)))
+
+
+def fit_capacity(
+    capacity: int, bytes_per_row: int, *, on_memory: Literal["refuse", "shrink"], available: int | None = None
+) -> int:
+    """`capacity` if that many rows fit into memory; otherwise ConfigError with the numbers, or as many as do fit."""
+    if capacity < 1:
+        raise ConfigError(f"a buffer must hold at least 1 transition, not {capacity}: set buffer.size")
+    budget = int(MEMORY_SHARE * (available_memory() if available is None else available))
+    if capacity * bytes_per_row <= budget:
+        return capacity
+    fits = budget // bytes_per_row
+    if on_memory == "shrink" and fits > 0:
+        return fits
+    raise ConfigError(
+        f"a buffer of {capacity:,} transitions x {bytes_per_row} bytes needs {_gigabytes(capacity * bytes_per_row)}, "
+        f"{_gigabytes(budget)} can be had: set buffer.size to at most {fits:,}, or buffer.on_memory to 'shrink'"
+    )
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB"

@@ -1,0 +1,65 @@
+"""Small numerical functions that are easy to get wrong: stable in the tails, exact where exactness is possible."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_training.types import Array
+
+_LOG_2 = math.log(2.0)
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def log_softmax(logits: Array) -> Array:
+    """Log-probabilities over the last axis. A logit of -inf (a masked action) stays -inf; at least one must be finite.
+
+    >>> log_softmax(np.array([0.0, 0.0, -np.inf])).round(6).tolist()
+    [-0.693147, -0.693147, -inf]
+    """
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    result: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
+
+
+def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Standard Gumbel noise: argmax(logits + gumbel) is a draw from softmax(logits). Always finite."""
+    return rng.gumbel(size=shape)
+
+
+def log_tanh_derivative(x: npt.ArrayLike) -> Array:
+    """log(1 - tanh(x)^2), the change of volume under tanh.
+
+    In the form 2 * (log 2 - x - softplus(-2x)) it is exact for any x; log(1 - tanh(x)^2 + 1e-6) is off by 5 at x = 10.
+    """
+    x = np.asarray(x)
+    result: Array = 2.0 * (_LOG_2 - x - np.logaddexp(0.0, -2.0 * x))
+    return result
+
+
+def tanh_logprob(x: npt.ArrayLike, mean: npt.ArrayLike = 0.0, log_std: npt.ArrayLike = 0.0) -> Array:
+    """Log-density, per element, of the squashed action tanh(x) where x is drawn from a Gaussian.
+
+    >>> tanh_logprob([1.0, 10.0]).round(6).tolist()
+    [-0.551377, -32.305233]
+    """
+    standardized = (np.asarray(x) - mean) * np.exp(-np.asarray(log_std))
+    result: Array = -0.5 * standardized**2 - log_std - _HALF_LOG_2PI - log_tanh_derivative(x)
+    return result
+
+
+def iqm(values: npt.ArrayLike) -> float:
+    """Interquartile mean: the mean without the lowest and the highest quarter (rounded down) of the values.
+
+    As robust as the median and nearly as efficient as the mean (Agarwal et al. 2021, arXiv:2108.13264).
+
+    >>> iqm([0, 3, 4, 5, 6, 7, 8, 1000])
+    5.5
+    """
+    ordered = np.sort(np.asarray(values, np.float64), axis=None)
+    if ordered.size == 0:
+        raise ValueError("the interquartile mean of no values is undefined")
+    cut = ordered.size // 4
+    return float(ordered[cut : ordered.size - cut].mean())

@@ -1,0 +1,202 @@
+"""Returns and advantages as pure NumPy functions: no buffers, no networks, no state.
+
+Every function works on rows of transitions, (T, N) or (T,): row t is one transition with its reward and the value of
+its *true* next observation (`next_values`: of the final observation where an episode was cut off, never of the first
+one of the next episode). `terminated` rows have no future, so nothing is bootstrapped there; `ends` marks every row
+that is the last of its episode, terminated or truncated, and no sum reaches across it. The end of the arrays is cut
+like a truncation: the last row bootstraps from its `next_values`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_training.types import Array
+
+Flags = npt.NDArray[np.bool_]
+
+
+def gae(
+    rewards: npt.ArrayLike,
+    values: npt.ArrayLike,
+    next_values: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    ends: npt.ArrayLike,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    valid: Array | None = None,
+) -> tuple[Array, Array]:
+    """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438): (advantages, returns).
+
+    returns = advantages + values, the target of the value function. The dtype is that of the inputs. Rows with `valid`
+    False are no transitions (the reset steps of NEXT_STEP environments) and are passed over: the sum goes on behind
+    them as if they were not there, unless they end an episode (a worker was lost there). Their own advantage is 0 and
+    their return is their value.
+
+    >>> advantages, returns = gae([1.0, 2.0], [0.5, 1.0], [1.0, 4.0], [False, True], [False, True],
+    ...                           gamma=0.9, gae_lambda=0.8)
+    >>> advantages.round(6).tolist(), returns.round(6).tolist()
+    ([2.12, 1.0], [2.62, 2.0])
+    """
+    rewards, values, next_values = _floats(rewards, values, next_values)
+    terminated, cut = _flags(rewards, terminated, ends)
+    advantages = np.where(terminated, rewards, rewards + gamma * next_values) - values
+    decay = _decay(cut, gamma * gae_lambda, rewards.dtype)
+    if valid is not None:
+        skipped = np.logical_not(valid)
+        advantages[skipped] = 0
+        decay[skipped & ~cut] = 1
+    _accumulate(advantages, decay)
+    if valid is not None:
+        advantages[skipped] = 0
+    return advantages, advantages + values
+
+
+def lambda_return(
+    rewards: npt.ArrayLike,
+    next_values: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    ends: npt.ArrayLike,
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> Array:
+    """TD(lambda) targets: G[t] = r[t] + gamma * ((1 - lambda) * V(next) + lambda * G[t + 1]).
+
+    The same numbers as the returns of `gae`, for those who have no V of the rows themselves (imagined rollouts).
+
+    >>> live = [False, False]
+    >>> lambda_return([1.0, 2.0], [4.0, 6.0], live, live, gamma=0.9, gae_lambda=0.5).round(6).tolist()
+    [6.13, 7.4]
+    """
+    rewards, next_values = _floats(rewards, next_values)
+    terminated, cut = _flags(rewards, terminated, ends)
+    cut[-1:] = True
+    bootstrap = gamma * np.where(cut, next_values, (1.0 - gae_lambda) * next_values)
+    targets = np.where(terminated, rewards, rewards + bootstrap)
+    _accumulate(targets, _decay(cut, gamma * gae_lambda, rewards.dtype))
+    return targets
+
+
+def n_step_returns(
+    rewards: npt.ArrayLike,
+    next_values: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    ends: npt.ArrayLike,
+    *,
+    gamma: float,
+    n: int,
+) -> Array:
+    """The sum of the next n discounted rewards and the value behind them; fewer where the episode or the array ends.
+
+    >>> ends = [False, False, False, True]
+    >>> n_step_returns([1.0, 2.0, 3.0, 4.0], [10.0] * 4, [False] * 4, ends, gamma=0.9, n=3).round(6).tolist()
+    [12.52, 15.23, 14.7, 13.0]
+    """
+    if n < 1:
+        raise ValueError(f"n_step_returns needs n >= 1, not {n}")
+    rewards, next_values = _floats(rewards, next_values)
+    terminated, cut = _flags(rewards, terminated, ends)
+    one_step = np.where(terminated, rewards, rewards + gamma * next_values)
+    targets = one_step.copy()
+    for _ in range(n - 1):
+        # from k-step to (k + 1)-step targets: one more reward in front of the next row's k-step target
+        targets[:-1] = np.where(cut[:-1], one_step[:-1], rewards[:-1] + gamma * targets[1:])
+    return targets
+
+
+def discounted_returns(rewards: npt.ArrayLike, ends: npt.ArrayLike, *, gamma: float) -> Array:
+    """Monte Carlo rewards-to-go: the discounted sum to the end of the episode or of the array, nothing bootstrapped.
+
+    >>> discounted_returns([1.0, 1.0, 1.0, 1.0], [False, False, True, False], gamma=0.5).tolist()
+    [1.75, 1.5, 1.0, 1.0]
+    """
+    (rewards,) = _floats(rewards)
+    _, cut = _flags(rewards, ends, ends)
+    returns = rewards.copy()
+    _accumulate(returns, _decay(cut, gamma, rewards.dtype))
+    return returns
+
+
+def running_returns(
+    rewards: Array, ends: Array, open_returns: Array, *, gamma: float, valid: Array | None = None
+) -> tuple[Array, Array]:
+    """Discounted sums of the rewards *so far* in each episode, (T, N), and the sums left open behind the last row.
+
+    What a reward normaliser measures. `open_returns` (N,) are the sums that were open before the first row. A row that
+    is not `valid` keeps the sum and shows it unchanged.
+
+    >>> ends = np.array([[False], [False], [True]])
+    >>> returns, left = running_returns(np.ones((3, 1)), ends, np.zeros(1), gamma=0.5)
+    >>> returns[:, 0].tolist(), left.tolist()
+    ([1.0, 1.5, 1.75], [0.0])
+    """
+    fresh = np.concatenate([np.zeros_like(ends[:1]), ends[:-1]])
+    returns, decay = rewards.astype(open_returns.dtype), _decay(fresh, gamma, open_returns.dtype)
+    if valid is not None:
+        skipped = np.logical_not(valid)
+        returns[skipped] = 0
+        decay[skipped & ~fresh] = 1
+    returns[:1] += decay[:1] * open_returns
+    _accumulate(returns[::-1], decay[::-1])
+    return returns, np.where(ends[-1], 0, returns[-1])
+
+
+def explained_variance(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> float:
+    """1 - Var(targets - predictions) / Var(targets): 1 is perfect, 0 no better than a constant, below 0 worse.
+
+    Where the targets do not vary the ratio is undefined; then 1 for an error that does not vary either and 0 otherwise.
+
+    >>> round(explained_variance([1, 2, 4], [1, 2, 3]), 6)
+    0.666667
+    """
+    targets = np.asarray(targets, np.float64)
+    error_variance = float(np.var(targets - np.asarray(predictions, np.float64)))
+    target_variance = float(np.var(targets))
+    if target_variance == 0.0:
+        return float(error_variance == 0.0)
+    return 1.0 - error_variance / target_variance
+
+
+def _floats(*arrays: npt.ArrayLike) -> tuple[Array, ...]:
+    """The arrays in their common floating dtype, refusing shapes that would broadcast into each other."""
+    converted = [np.asarray(array) for array in arrays]
+    if any(array.shape != converted[0].shape for array in converted) or converted[0].ndim == 0:
+        raise ValueError(
+            f"rows of transitions must have one shape (T, ...), not {[array.shape for array in converted]}"
+        )
+    dtype = np.result_type(*converted)
+    if dtype.kind != "f":
+        dtype = np.dtype(np.float64)
+    return tuple(array.astype(dtype, copy=False) for array in converted)
+
+
+def _flags(rewards: Array, terminated: npt.ArrayLike, ends: npt.ArrayLike) -> tuple[Flags, Flags]:
+    """(terminated, cut): the chain is cut wherever an episode ended, so also where only `terminated` says so."""
+    flags, last = np.asarray(terminated, np.bool_), np.asarray(ends, np.bool_)
+    if flags.shape != rewards.shape or last.shape != rewards.shape:
+        raise ValueError(f"terminated {flags.shape} and ends {last.shape} must have the rewards' shape {rewards.shape}")
+    return flags, np.logical_or(flags, last)
+
+
+def _decay(cut: Flags, factor: float, dtype: np.dtype[Any]) -> Array:
+    """How much of the neighbouring row's sum flows into each row: nothing at a cut, `factor` elsewhere."""
+    decay: Array = np.where(cut, dtype.type(0), dtype.type(factor))
+    return decay
+
+
+def _accumulate(sums: Array, decay: npt.NDArray[Any]) -> None:
+    """In place, backwards in time: sums[t] += decay[t] * sums[t + 1]. Rows are views, so the loop allocates nothing."""
+    rows, decays = sums.reshape(len(sums), -1), decay.reshape(len(sums), -1)
+    if len(rows) < 2:
+        return
+    scratch = np.empty_like(rows[0])
+    following = rows[-1]
+    for row, factor in zip(rows[-2::-1], decays[-2::-1], strict=True):
+        np.multiply(factor, following, out=scratch)
+        np.add(row, scratch, out=row)
+        following = row
