@@ -1,0 +1,417 @@
+"""The checkpoints of a run: saved atomically, verified before use, kept by rule, replaced by the one before if damaged.
+
+    <run>/checkpoints/step_000000012288/   one checkpoint; see `checkpoint_folder`
+    <run>/checkpoints/latest, best         text files with the name of a step folder
+    <run>/checkpoints/segments/            belongs to replay buffers, never touched here
+    <run>/checkpoints/.tmp-*, .old-*       a save, a removal or a replacement under way (or cut off by a crash)
+
+A save writes a temporary folder, syncs it, reads it back, renames it, and only then moves `latest` and removes what is
+no longer kept. So at every moment, whatever kills the process, the previous checkpoint or the new one loads, whole.
+One process writes (it holds the run's lock); any number may read meanwhile. Not here: when to save, what is best.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rl_training.atomic_io import (
+    atomic_write,
+    discard,
+    fault_point,
+    fsync_dir,
+    remove_leftovers,
+    rename,
+    temporary_path,
+)
+from rl_training.checkpoint_folder import (
+    PART_NAME,
+    STEP_NAME,
+    Checkpoint,
+    DamagedCheckpointError,
+    read_folder,
+    read_manifest,
+    read_pointer,
+    step_name,
+    verify_folder,
+    write_folder,
+)
+from rl_training.state_tree import FlatState, flatten, is_bfloat16, unflatten
+from rl_training.types import CheckpointError, ConfigError, StateDict
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointManager",
+    "DamagedCheckpointError",
+    "FlatState",
+    "flatten",
+    "is_bfloat16",
+    "unflatten",
+]
+
+REPLACED_NAME = re.compile(r"\.old-step_([0-9]{12})")
+READ_ATTEMPTS = 20
+LATEST, BEST = "latest", "best"
+SCORE = "score"
+"""Metadata key by which `rewind` finds the best of the checkpoints that remain."""
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+class CheckpointManager:
+    """Saves, loads and retires the checkpoints of one run directory."""
+
+    def __init__(
+        self,
+        run_dir: str | Path,
+        *,
+        keep_last: int = 3,
+        keep_best: bool = True,
+        keep_every: int = 0,
+        report: Callable[[str], None] = _to_stderr,
+    ) -> None:
+        """`keep_last` newest verified checkpoints are kept (2 or more), the best one if `keep_best`, and the first of
+        every `keep_every` env steps (0: none). `report` receives one line when a checkpoint had to be passed over."""
+        if keep_last < 2:
+            raise ConfigError(
+                f"checkpoint.keep_last is {keep_last}; at least 2, so that a damaged one has a forerunner"
+            )
+        if keep_every < 0:
+            raise ConfigError(f"checkpoint.keep_every is {keep_every}; it counts env steps, 0 turns it off")
+        self.path = Path(run_dir) / "checkpoints"
+        self.keep_last = keep_last
+        self.keep_best = keep_best
+        self.keep_every = keep_every
+        self.report = report
+        self._verified: dict[int, bool] = {}
+        self._cleaned = False
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def steps(self) -> list[int]:
+        """The steps of all checkpoints on the disk, oldest first; whether they are intact is known when they load."""
+        return sorted({step for step, _ in self._folders()})
+
+    def latest_step(self) -> int | None:
+        """The step that `latest` names, or None if the file is missing or nonsense."""
+        return self._pointed(LATEST)
+
+    def best_step(self) -> int | None:
+        """The step that `best` names, or None if there is none yet."""
+        return self._pointed(BEST)
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        parts: Mapping[str, StateDict],
+        *,
+        step: int,
+        metadata: Mapping[str, Any] | None = None,
+        best: bool = False,
+    ) -> Path:
+        """Write the checkpoint of `step`, make it `latest` (and `best`), retire old ones; returns its folder.
+
+        CheckpointError if it cannot be written; the previous checkpoint is then untouched. A checkpoint of the same
+        step, left by an earlier life of the run, is replaced.
+        """
+        target = self.path / step_name(step)
+        flat = {_part_name(part): _flatten_part(part, state) for part, state in parts.items()}
+        try:
+            self._prepare()
+            temporary = temporary_path(self.path)
+            try:
+                write_folder(temporary, flat, step, metadata or {})
+                verify_folder(temporary, step)
+                self._publish(temporary, target)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+            self._point(LATEST, step)
+            if best:
+                self._point(BEST, step)
+        except OSError as error:
+            self._cleaned = False
+            raise CheckpointError(self._failure(step, flat.values(), error)) from error
+        except DamagedCheckpointError as error:
+            raise CheckpointError(
+                f"the checkpoint of step {step} read back differs from what was written ({error}): the disk or the "
+                f"memory is failing, or the state changed during the save{self._remaining()}"
+            ) from error
+        self._verified[step] = True
+        self._retain(step)
+        return target
+
+    def mark_best(self, step: int) -> None:
+        """Make `best` name the checkpoint of `step`, which must exist."""
+        if step not in self.steps():
+            raise CheckpointError(f"cannot mark step {step} as best: {self._offer()}")
+        self._write_or_explain(lambda: self._point(BEST, step))
+
+    def rewind(self, step: int) -> None:
+        """Forget what came after `step`: newer checkpoints and a newer `best`; the best score that remains takes over.
+
+        Called when a run goes on from `step`, so that nothing of the life it gave up is found later.
+        """
+        steps = self.steps()
+        kept = [each for each in steps if each <= step]
+        if not kept:
+            raise CheckpointError(f"cannot go back to step {step}: {self._offer()}")
+
+        def forget() -> None:
+            self._prepare()
+            if self.latest_step() != kept[-1]:
+                self._point(LATEST, kept[-1])
+            if os.path.lexists(self.path / BEST) and self.best_step() not in kept:
+                self._point(BEST, self._best_score(kept))
+            discard([self._folder(each) for each in steps if each > step])
+
+        self._write_or_explain(forget)
+
+    # -- loading ------------------------------------------------------------------------------------------------------
+
+    def load_latest(self, parts: Collection[str] | None = None) -> Checkpoint:
+        """The newest checkpoint that is intact: `latest`, else the others from new to old, which is reported.
+
+        `parts` limits what is read and verified to the named parts. CheckpointError lists the damage if none loads.
+        """
+        checkpoint, passed_over = self._undisturbed(lambda: self._newest_intact(parts))
+        if checkpoint is None and not passed_over:
+            raise CheckpointError(f"no checkpoint in {self.path}: {self._offer()}")
+        if checkpoint is None:
+            raise CheckpointError(f"no checkpoint in {self.path} can be loaded: {'; '.join(passed_over)}")
+        if passed_over:
+            self.report(f"checkpoints in {self.path}: {'; '.join(passed_over)}; using step {checkpoint.step} instead")
+        return checkpoint
+
+    def load(self, which: str | int, parts: Collection[str] | None = None) -> Checkpoint:
+        """`latest` (with fallback), `best`, or the checkpoint of one step; the last two load as asked or not at all."""
+        if which == LATEST:
+            return self.load_latest(parts)
+        if which == BEST:
+            step = self.best_step()
+            if step is None:
+                raise CheckpointError(f"no best checkpoint in {self.path} (evaluation sets it): {self._offer()}")
+        else:
+            try:
+                step = int(which)
+            except ValueError:
+                raise CheckpointError(f"no checkpoint {str(which)[:80]!r}: {self._offer()}") from None
+        if step not in self.steps():
+            raise CheckpointError(f"no checkpoint of step {step} in {self.path}: {self._offer()}")
+        checkpoint, damage = self._undisturbed(lambda: self._read(step, parts))
+        if checkpoint is None:
+            raise DamagedCheckpointError(f"in {self.path} {damage[0]}; use another one: {self._offer()}")
+        return checkpoint
+
+    def _newest_intact(self, parts: Collection[str] | None) -> tuple[Checkpoint | None, list[str]]:
+        latest = self.latest_step()
+        steps = self.steps()[::-1]
+        passed_over = []
+        if steps and latest not in steps:
+            passed_over.append(f"the file '{LATEST}' is missing or names no checkpoint")
+        for step in sorted(steps, key=lambda each: each != latest):
+            checkpoint, damage = self._read(step, parts)
+            if checkpoint is not None:
+                return checkpoint, passed_over
+            passed_over += damage
+        return None, passed_over
+
+    def _read(self, step: int, parts: Collection[str] | None) -> tuple[Checkpoint | None, list[str]]:
+        """The checkpoint, or what is wrong with it."""
+        try:
+            checkpoint = read_folder(self._folder(step), step, parts)
+        except DamagedCheckpointError as error:
+            return None, [f"step {step} is damaged ({error})"]
+        if parts is None:
+            self._verified[step] = True
+        return checkpoint, []
+
+    def _undisturbed(
+        self, read: Callable[[], tuple[Checkpoint | None, list[str]]]
+    ) -> tuple[Checkpoint | None, list[str]]:
+        """Read again if a writer moved or removed folders meanwhile: what looks damaged may only have been replaced."""
+        for _ in range(READ_ATTEMPTS):
+            before = self._folders()
+            result = read()
+            if not result[1] or self._folders() == before:
+                break
+        return result
+
+    # -- on the disk --------------------------------------------------------------------------------------------------
+
+    def _folders(self) -> set[tuple[int, int]]:
+        """Step and inode of every checkpoint; a folder that is replaced gets another inode."""
+        self._refuse_link()
+        try:
+            with os.scandir(self.path) as entries:
+                inodes = {entry.name: entry.inode() for entry in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        except OSError as error:
+            raise CheckpointError(f"cannot read {self.path}: {error.strerror or error}{_cure(error)}") from error
+        matches = ((STEP_NAME.fullmatch(name) or REPLACED_NAME.fullmatch(name), inodes[name]) for name in inodes)
+        return {(int(match[1]), inode) for match, inode in matches if match}
+
+    def _folder(self, step: int) -> Path:
+        """Where a step's checkpoint is: under its own name, or put aside by a replacement that a crash cut off."""
+        folder = self.path / step_name(step)
+        aside = self._aside(folder)
+        return aside if not os.path.lexists(folder) and os.path.lexists(aside) else folder
+
+    def _aside(self, folder: Path) -> Path:
+        return self.path / f".old-{folder.name}"
+
+    def _prepare(self) -> None:
+        """The folder, and once per process what a crash left in it: only a writer may do this, never a reader."""
+        self._refuse_link()
+        if not self.path.is_dir():
+            fault_point("create", self.path)
+            self.path.mkdir(parents=True)
+            fsync_dir(self.path.parent)
+        if self._cleaned:
+            return
+        remove_leftovers(self.path)
+        for name in os.listdir(self.path):
+            if match := REPLACED_NAME.fullmatch(name):
+                aside, folder = self.path / name, self.path / step_name(int(match[1]))
+                if os.path.lexists(folder):
+                    discard([aside])
+                else:
+                    rename(aside, folder)
+                    fsync_dir(self.path)
+        self._cleaned = True
+
+    def _publish(self, temporary: Path, target: Path) -> None:
+        """Give a finished folder its name. An older one of that name stays loadable at every moment (see `_folder`)."""
+        aside = self._aside(target)
+        try:
+            if os.path.lexists(target):
+                rename(target, aside)
+            rename(temporary, target)
+        except BaseException:
+            if os.path.lexists(aside) and not os.path.lexists(target):
+                os.rename(aside, target)
+            raise
+        fsync_dir(self.path)
+
+    def _point(self, which: str, step: int | None) -> None:
+        if step is None:
+            discard([self.path / which])
+        else:
+            atomic_write(self.path / which, f"{step_name(step)}\n".encode())
+
+    def _pointed(self, which: str) -> int | None:
+        self._refuse_link()
+        return read_pointer(self.path / which)
+
+    def _refuse_link(self) -> None:
+        if os.path.islink(self.path):
+            raise CheckpointError(f"{self.path} is a symbolic link; move or link the whole run directory instead")
+
+    # -- retention ----------------------------------------------------------------------------------------------------
+
+    def _retain(self, saved: int) -> None:
+        """Remove what no rule keeps. Only verified checkpoints count as kept, so two good ones always remain."""
+        steps = self.steps()
+        keep = {saved, self.latest_step()}
+        good = 0
+        for step in reversed(steps):
+            if good == self.keep_last:
+                break
+            keep.add(step)
+            good += self._is_verified(step)
+        if self.keep_best:
+            keep.add(self.best_step())
+        if self.keep_every:
+            firsts: dict[int, int] = {}
+            for step in steps:
+                firsts.setdefault(step // self.keep_every, step)
+            keep.update(firsts.values())
+        drop = [step for step in steps if step not in keep]
+        replaced = self._aside(self.path / step_name(saved))
+        try:
+            if self.best_step() in drop:
+                self._point(BEST, None)
+            discard([self._folder(step) for step in drop] + [replaced] * os.path.lexists(replaced))
+        except OSError as error:
+            self._cleaned = False
+            self.report(f"checkpoint of step {saved} saved, but old ones in {self.path} cannot be removed: {error}")
+
+    def _is_verified(self, step: int) -> bool:
+        if step not in self._verified:
+            try:
+                verify_folder(self._folder(step), step)
+                self._verified[step] = True
+            except CheckpointError:
+                self._verified[step] = False
+        return self._verified[step]
+
+    def _best_score(self, steps: Iterable[int]) -> int | None:
+        best, best_score = None, float("-inf")
+        for step in steps:
+            with suppress(CheckpointError):
+                score = read_manifest(self._folder(step), step).metadata.get(SCORE)
+                if isinstance(score, (int, float)) and score > best_score:
+                    best, best_score = step, score
+        return best
+
+    # -- words --------------------------------------------------------------------------------------------------------
+
+    def _write_or_explain(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            raise CheckpointError(f"cannot write in {self.path}: {error.strerror or error}{_cure(error)}") from error
+
+    def _failure(self, step: int, parts: Iterable[FlatState], error: OSError) -> str:
+        size = sum(array.nbytes for flat in parts for array in flat.arrays.values())
+        need = f"; it needs {size / 1e6:.1f} MB"
+        with suppress(OSError):
+            need += f", {shutil.disk_usage(self.path).free / 1e6:.1f} MB are free"
+        reason = error.strerror or str(error)
+        return (
+            f"cannot save the checkpoint of step {step} in {self.path}: {reason}{need}{_cure(error)}{self._remaining()}"
+        )
+
+    def _remaining(self) -> str:
+        latest = self.latest_step()
+        return "" if latest is None else f"; the checkpoint of step {latest} is intact"
+
+    def _offer(self) -> str:
+        steps = self.steps()
+        if not steps:
+            return "the run has saved none, or this is not a run directory"
+        names = [str(step) for step in steps]
+        shown = names if len(names) <= 8 else [*names[:3], "...", *names[-4:]]
+        return f"there are {LATEST}, {'best, ' if self.best_step() is not None else ''}{', '.join(shown)}"
+
+
+def _cure(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ". Free disk space, or lower checkpoint.keep_last and keep_every, then go on with `rl resume`"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ". Make the folder yours, or choose another output_dir"
+    return ""
+
+
+def _part_name(part: str) -> str:
+    if not PART_NAME.fullmatch(part):
+        raise CheckpointError(f"a part cannot be named {part[:120]!r}: letters, digits, '_', '-' and '.', at most 100")
+    return part
+
+
+def _flatten_part(part: str, state: StateDict) -> FlatState:
+    try:
+        return flatten(state)
+    except CheckpointError as error:
+        raise CheckpointError(f"the part {part!r} cannot be saved: {error}") from error
