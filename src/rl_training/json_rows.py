@@ -1,0 +1,132 @@
+"""Rows as JSON lines: the one place where tensors and NumPy scalars become plain numbers, and the file they end in."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.types import RunError
+
+Row = dict[str, Any]
+"""Flat names to plain values: numbers, strings, booleans, None, and lists of them."""
+
+COUNTERS = ("env_steps", "updates", "episodes")
+BUFFER_BYTES = 2**16
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_PLAIN_TYPES = frozenset({float, int, str, bool, type(None)})
+
+
+def plain_row(row: Mapping[str, Any], *, finite: bool = False) -> Row:
+    """A row of plain values; nested mappings become "a/b" keys. With `finite`, NaN and infinities become None."""
+    plain: Row = {}
+    for key, value in row.items():
+        if type(value) in _PLAIN_TYPES:
+            plain[key] = value
+        elif isinstance(value, Mapping):
+            plain.update({f"{key}/{name}": item for name, item in plain_row(value).items()})
+        else:
+            plain[str(key)] = _plain_value(value, key)
+    return _finite(plain) if finite else plain
+
+
+def encode_row(row: Row) -> bytes:
+    """One line of JSON. JSON has no NaN or Infinity, so they are written as null; the key stays."""
+    try:
+        text = _ENCODER.encode(row)
+    except ValueError:
+        text = _ENCODER.encode(_finite(row))
+    return text.encode() + b"\n"
+
+
+def eval_name(key: str) -> str:
+    """The metric name of an evaluation's field: "return_mean" is "eval/return_mean"; counters keep their name."""
+    return key if key in COUNTERS or "/" in key else f"eval/{key}"
+
+
+def _plain_value(value: Any, key: str) -> Any:
+    if type(value) in _PLAIN_TYPES:
+        return value
+    if hasattr(value, "tolist"):  # NumPy, torch and jax, scalars and arrays alike
+        return _plain_value(value.tolist(), key)
+    if isinstance(value, list | tuple):
+        return [_plain_value(item, key) for item in value]
+    for kind in (bool, int, float, str):  # enums and other subclasses
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"cannot log '{key}': it is a {type(value).__name__}; log numbers, strings or lists of them")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+class AppendFile:
+    """A file that only grows, with a buffer, whose length is known exactly and can be cut back to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise self._error(error) from error
+        self._buffer = bytearray()
+        self._unsynced = False
+
+    def append(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand the buffer to the operating system; from then on it survives the end of this process."""
+        while self._buffer:
+            try:
+                written = os.write(self._descriptor, self._buffer)
+            except OSError as error:
+                raise self._error(error) from error
+            # what is written leaves the buffer at once, so that a later attempt never writes it again
+            del self._buffer[:written]
+            self._unsynced = True
+
+    def sync(self) -> None:
+        """Flush, and wait until the disk has it."""
+        self.flush()
+        if self._unsynced:
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # pipes and some file systems cannot
+                    raise self._error(error) from error
+            self._unsynced = False
+
+    def length(self) -> int:
+        """Bytes in the file, the buffer included."""
+        return os.fstat(self._descriptor).st_size + len(self._buffer)
+
+    def truncate(self, length: int) -> None:
+        self._buffer.clear()
+        os.ftruncate(self._descriptor, length)
+        self._unsynced = True
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            try:
+                self.sync()
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _error(self, error: OSError) -> RunError:
+        cure = "check its permissions"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            cure = "free some space, then `rl resume` continues from the last checkpoint"
+        return RunError(f"cannot write '{self.path}': {error.strerror}; {cure}")

@@ -1,0 +1,159 @@
+"""One process per run directory: `.lock` holds who has it, and `flock` decides.
+
+The kernel frees the lock when its process ends, however it ends, so a run that was killed can be resumed at once. Where
+the file system has no flock, the file itself is the lock and a holder that no longer lives is replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rl_training.types import RunError
+
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_START_TOLERANCE = 2.0
+"""Seconds by which two readings of one process's start may differ (the boot time they count from is rounded)."""
+_held: set[int] = set()
+
+
+def _close_in_child() -> None:
+    # A forked child shares the lock's open file and would keep it after its parent was killed.
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that has a run."""
+
+    pid: int
+    host: str
+    started: float
+    """Start of the process in seconds since 1970: a pid alone may belong to another process by now."""
+
+    def is_alive(self) -> bool:
+        """False only if it certainly ended; a process on another host counts as alive."""
+        if self.host != socket.gethostname():
+            return True
+        started = _process_start(self.pid)
+        return started is not None and abs(started - self.started) <= _START_TOLERANCE
+
+
+class RunLock:
+    """Context manager around one run directory's `.lock`; entering raises RunError if another process has it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+        self._owns_file = False
+
+    def __enter__(self) -> RunLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Take the lock now or raise RunError; never waits."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunError(f"cannot lock the run: {self.path}: {error.strerror}; check its permissions") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise self._refusal(read_holder(self.path)) from None
+            if error.errno not in _UNSUPPORTED:
+                raise RunError(f"cannot lock the run: {self.path}: {error.strerror}") from error
+            self._acquire_by_file()
+            return
+        self._descriptor = descriptor
+        _held.add(descriptor)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _this_process(), 0)
+
+    def release(self) -> None:
+        """Give the lock back. The empty file stays: removing it would let two processes lock different files."""
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, 0)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # at once, also for a child that was forked this moment
+            _held.discard(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._owns_file:
+            self.path.unlink(missing_ok=True)
+            self._owns_file = False
+
+    def _acquire_by_file(self) -> None:
+        holder = read_holder(self.path)
+        if holder is not None and holder.is_alive():
+            raise self._refusal(holder)
+        # A link to a taken name fails, so of several processes that see the stale holder go, one wins.
+        here = f"{self.path.name}.{socket.gethostname()}.{os.getpid()}"
+        candidate, stale = self.path.with_name(here), self.path.with_name(f"{here}.stale")
+        candidate.write_bytes(_this_process())
+        try:
+            with suppress(FileNotFoundError):
+                os.rename(self.path, stale)
+            newer = read_holder(stale)
+            if newer is not None and newer != holder:  # another process took it since: give it back
+                os.link(stale, self.path)
+                raise self._refusal(newer)
+            os.link(candidate, self.path)
+        except FileExistsError:
+            raise self._refusal(read_holder(self.path)) from None
+        except OSError as error:
+            raise RunError(f"cannot lock the run: {self.path}: {error.strerror}") from error
+        finally:
+            candidate.unlink(missing_ok=True)
+            stale.unlink(missing_ok=True)
+        self._owns_file = True
+
+    def _refusal(self, holder: Holder | None) -> RunError:
+        if holder is None:
+            return RunError(f"run '{self.path.parent}' is in use by another process; wait until it ends")
+        cure = f"wait until it ends, or stop it with `kill {holder.pid}`"
+        if holder.host != socket.gethostname():
+            cure = f"wait until it ends; if that host is gone for good, delete {self.path}"
+        return RunError(f"run '{self.path.parent}' is in use by process {holder.pid} on {holder.host}; {cure}")
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Who is written in a lock file, alive or not; None if it is free, missing or unreadable."""
+    try:
+        record = json.loads(path.read_bytes()[:4096])
+        return Holder(pid=int(record["pid"]), host=str(record["host"]), started=float(record["started"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _this_process() -> bytes:
+    holder = Holder(pid=os.getpid(), host=socket.gethostname(), started=_process_start(os.getpid()) or 0.0)
+    return json.dumps(asdict(holder)).encode() + b"\n"
+
+
+def _process_start(pid: int) -> float | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.Error:
+        return None

@@ -1,0 +1,350 @@
+"""Run directories: one folder per run that says what was run, with what, how it ended, and holds all it made.
+
+The directory is the truth; indexes and tables are built from it. Checkpoints and logs are written by their own modules.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from rl_training.atomic_io import atomic_write
+from rl_training.config import TrainConfig
+from rl_training.config_loading import config_to_mapping, parse_config, read_yaml, validate_config
+from rl_training.config_yaml import dump_mapping
+from rl_training.environment_info import GitQuery, GitState, hardware, versions
+from rl_training.json_rows import plain_row
+from rl_training.registry import did_you_mean
+from rl_training.run_lock import Holder, RunLock, read_holder
+from rl_training.secrets import Redactor, restore
+from rl_training.types import RunError
+
+Status = Literal["running", "finished", "stopped", "failed"]
+SUBFOLDERS = ("configs", "logs", "checkpoints", "videos", "plots", "debug")
+MAX_PART = 80
+"""Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
+MAX_INFO_BYTES = 2**23
+CLOCK_KEYS = ("time/", "system/")
+"""Metrics that depend on the clock begin with these; equality leaves them out."""
+_STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
+
+
+def make_run_dir(cfg: TrainConfig) -> Path:
+    """Create `<output_dir>/<algo>__<env>__seed<k>__<stamp>[-2]/` with its subfolders; never one that exists."""
+    return _make_run_dir(cfg, datetime.now())
+
+
+def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
+    name = f"{_name_part(cfg.algo)}__{_name_part(cfg.env_id)}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
+    if name.startswith((".", "-")):  # neither a hidden folder nor something that looks like a flag
+        name = f"run{name}"
+    with _readable_errors(f"cannot create a run in output_dir '{cfg.output_dir}'"):
+        root = Path(cfg.output_dir).expanduser()
+        root.mkdir(parents=True, exist_ok=True)
+        for count in range(1, 100_000):
+            path = root / (name if count == 1 else f"{name}-{count}")
+            # mkdir is the only test and the only claim: of two processes that try one name, one fails
+            with suppress(FileExistsError):
+                path.mkdir()
+                for subfolder in SUBFOLDERS:
+                    (path / subfolder).mkdir()
+                return path
+    raise RunError(f"'{root}' already holds 100,000 runs of this second; choose another output_dir")
+
+
+def _name_part(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:MAX_PART]
+
+
+class RunDir:
+    """One run on disk: paths, config, `run.json`, lock."""
+
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
+        self.path = path.absolute()
+        self.redactor = redactor or Redactor()
+        """Hides this run's secrets in whatever else is written here."""
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+    @classmethod
+    def create(
+        cls, cfg: TrainConfig, *, source: str | None = None, argv: Sequence[str] = (), parent: str | None = None
+    ) -> RunDir:
+        """A new run directory for `cfg` with everything written that is known before training starts.
+
+        `source` is the text of the file the config came from; `parent` the run (and step) it was warm-started from.
+        """
+        git_query = GitQuery()
+        redactor = Redactor()
+        # every value is in here, so what the file built on is no longer asked for
+        public = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})
+        redactor.warn_about_needed()
+        run = cls(make_run_dir(cfg), redactor)
+        resolved = dump_mapping(public)
+        run._write("configs/resolved.yaml", resolved)
+        run._write("configs/source.yaml", resolved if source is None else redactor.text(source))
+        info: dict[str, Any] = {
+            "id": run.path.name,
+            "name": public["name"],
+            "status": "running",
+            "started": _now(),
+            "ended": None,
+            "exit_code": None,
+            "config_sha256": hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest(),
+            "metrics_sha256": None,
+            "group": None,
+            "sweep": None,
+            "parent": parent,
+            "versions": versions(),
+            "hardware": hardware(),
+            "threads": cfg.training.num_threads,
+            "exact": None,
+            "argv": redactor.argv(argv),
+        }
+        facts, diff = _git_facts(git_query.result(), redactor)
+        run._write("git.diff", diff)
+        run._write_json("run.json", {**info, "git": facts})
+        return run
+
+    @classmethod
+    def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> RunDir:
+        """An existing run by path, or inside `output_dir` by directory name, `name:`, unique prefix or `latest`."""
+        try:
+            path = Path(path_or_name).expanduser()
+            if (path / "run.json").is_file():
+                return cls(path)
+            exists = path.exists()
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
+            raise RunError(f"no run {str(path_or_name)[:100]!r}: {error}") from None
+        if exists and len(path.parts) != 1:
+            raise _not_a_run(path)
+        try:
+            return cls(_find(path, Path(output_dir).expanduser()))
+        except RunError:
+            if exists:
+                raise _not_a_run(path) from None
+            raise
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def videos(self) -> Path:
+        return self.path / "videos"
+
+    @property
+    def plots(self) -> Path:
+        return self.path / "plots"
+
+    @property
+    def debug(self) -> Path:
+        return self.path / "debug"
+
+    def config(self, *, secrets: bool = True) -> TrainConfig:
+        """The resolved config. Without `secrets` the `${env:NAME}` references stay, and no variable needs to be set."""
+        path = self.path / "configs" / "resolved.yaml"
+        if not path.is_file():
+            raise RunError(f"run '{self.path}' has no configs/resolved.yaml; it cannot be resumed or evaluated")
+        mapping = read_yaml(path)
+        return parse_config(restore(mapping) if secrets else mapping, source=str(path))
+
+    def info(self) -> dict[str, Any]:
+        """What `run.json` says."""
+        path = self.path / "run.json"
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_INFO_BYTES + 1)
+            info = json.loads(data) if len(data) <= MAX_INFO_BYTES else None
+        except FileNotFoundError:
+            raise _not_a_run(self.path) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunError(f"cannot read '{path}': {error}") from error
+        if not isinstance(info, dict):
+            raise RunError(f"'{path}' does not describe a run; restore it from a backup or remove the directory")
+        return info
+
+    def update_info(self, **fields: Any) -> None:
+        """Change fields of `run.json`, atomically and without losing what another process changes meanwhile."""
+        with self._exclusive():
+            self._write_json("run.json", {**self.info(), **fields})
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write `metrics.json`, the final numbers of the run. NaN and infinities become null."""
+        self._write_json("metrics.json", plain_row(summary, finite=True))
+
+    def finish(self, status: Status = "finished", exit_code: int = 0) -> None:
+        """Record how the run ended and the hash of its metrics."""
+        digest = metrics_sha256(self.logs / "metrics.jsonl")
+        self.update_info(status=status, exit_code=exit_code, ended=_now(), metrics_sha256=digest)
+
+    def lock(self) -> RunLock:
+        """Context manager: this process has the run, or RunError names the one that has it."""
+        return RunLock(self.path / ".lock")
+
+    def holder(self) -> Holder | None:
+        """The process that has the run now; None where `status` still says running but nobody is."""
+        holder = read_holder(self.path / ".lock")
+        return holder if holder is not None and holder.is_alive() else None
+
+    def tracking_id(self) -> str:
+        """An id for trackers shared by many machines: stable over resumes, other than any other run's."""
+        info = self.info()
+        digest = hashlib.sha256(f"{info['id']} {info['started']} {info['hardware']['host']}".encode()).hexdigest()
+        return f"{info['id'][:100]}-{digest[:8]}"
+
+    def _write(self, name: str, text: str) -> None:
+        with _readable_errors(f"cannot write {name} in '{self.path}'"):
+            atomic_write(self.path / name, text.encode(errors="surrogateescape"))
+
+    def _write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        self._write(name, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):  # a file system without flock: the write is still atomic
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def metrics_sha256(path: Path) -> str:
+    """SHA-256 of a metrics log without what depends on the clock: equal for two runs that computed the same.
+
+    Each row counts as canonical JSON (sorted keys, no spaces) without its `time/` and `system/` keys, one per line.
+    A last line that was cut off counts as missing.
+    """
+    digest = hashlib.sha256()
+    with suppress(FileNotFoundError), open(path, "rb") as lines:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            with suppress(ValueError, AttributeError):  # a damaged row counts as it is
+                row = {key: value for key, value in json.loads(line).items() if not key.startswith(CLOCK_KEYS)}
+                line = json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+            digest.update(line)
+    return digest.hexdigest()
+
+
+def run_directories(output_dir: Path) -> list[Path]:
+    """All runs directly inside `output_dir`, oldest first by the stamp in their name."""
+    try:
+        entries = [entry for entry in output_dir.iterdir() if (entry / "run.json").is_file()]
+    except OSError:
+        return []
+    return sorted(entries, key=_age)
+
+
+def _age(path: Path) -> tuple[str, int, str]:
+    match = _STAMP.search(path.name)
+    if match is None:  # renamed by hand: the time its run.json says, in the same form
+        modified = datetime.fromtimestamp((path / "run.json").stat().st_mtime)
+        return f"{modified:%Y%m%d-%H%M%S}", 0, path.name
+    return match[1], int(match[2] or 1), path.name
+
+
+def _find(path: Path, output_dir: Path) -> Path:
+    if len(path.parts) > 1:
+        near = did_you_mean(path.name, [run.name for run in run_directories(path.parent)])
+        raise RunError(f"no run '{path}': there is no such directory{near}")
+    name = str(path)
+    runs = run_directories(output_dir)
+    if not runs:
+        raise RunError(f"no run '{name}': '{output_dir}' holds no runs; give a path, or the folder with --output-dir")
+    if name == "latest":
+        return runs[-1]
+    by_name = {run.name: run for run in runs}
+    if name in by_name:
+        return by_name[name]
+    matches = [run for run in runs if _given_name(run) == name] or [run for run in runs if run.name.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        shown = ", ".join(run.name for run in matches[-5:])
+        raise RunError(f"'{name}' fits {len(matches)} runs in '{output_dir}' ({shown}); type more of the name")
+    hint = did_you_mean(name, by_name) or f"; the latest is '{runs[-1].name}'"
+    raise RunError(f"no run '{name}' in '{output_dir}'{hint}")
+
+
+def _given_name(run: Path) -> str | None:
+    try:
+        name = RunDir(run).info().get("name")
+    except RunError:
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _not_a_run(path: Path) -> RunError:
+    absolute = path.absolute()
+    for folder in absolute.parents:
+        if (folder / "run.json").is_file():
+            return RunError(f"'{path}' is inside a run, not the run; use '{folder}'")
+    if not path.is_dir():
+        return RunError(f"'{path}' is a file, not a run directory")
+    inside = run_directories(absolute)
+    if inside:
+        return RunError(
+            f"'{path}' holds {len(inside)} runs and is none itself; the latest is '{path / inside[-1].name}'"
+        )
+    return RunError(
+        f"'{path}' is no run: it has no run.json; run directories are made by `rl train`, by default in 'runs'"
+    )
+
+
+def _git_facts(state: GitState | None, redactor: Redactor) -> tuple[dict[str, Any] | None, str]:
+    """The `git` entry of run.json and the diff to store; its hash is of the diff as stored."""
+    if state is None:
+        return None, ""
+    diff = redactor.diff(state.diff)
+    facts = {
+        "commit": state.commit,
+        "branch": state.branch,
+        "dirty": bool(state.diff) or state.truncated,
+        "diff_sha256": hashlib.sha256(diff.encode(errors="surrogateescape")).hexdigest() if diff else None,
+        "diff_truncated": state.truncated,
+        "diff_redacted": diff != state.diff,
+        "untracked": [redactor.text(name) for name in state.untracked],
+    }
+    return facts, diff
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@contextmanager
+def _readable_errors(what: str) -> Iterator[None]:
+    """OSError to RunError with the cure."""
+    cures = {
+        errno.ENOSPC: "free some space or choose another output_dir",
+        errno.EDQUOT: "your disk quota is used up; free some space or choose another output_dir",
+        errno.EROFS: "the disk is read-only; choose another output_dir",
+        errno.ENAMETOOLONG: "choose a shorter output_dir",
+        errno.ENOTDIR: "a file is in the way; move it or choose another output_dir",
+        errno.EEXIST: "a file is in the way; move it or choose another output_dir",
+    }
+    try:
+        yield
+    except OSError as error:
+        cure = cures.get(error.errno or 0, "choose an output_dir you may write to, such as --output-dir ~/runs")
+        where = f" ({error.filename})" if error.filename else ""
+        raise RunError(f"{what}: {error.strerror}{where}; {cure}") from error
+    except ValueError as error:  # a NUL byte or a lone surrogate in the path
+        raise RunError(f"{what}: {error}; choose an output_dir of ordinary characters") from error
