@@ -1,0 +1,220 @@
+"""How an environment resumes without pickle: an explicit seed per reset, and the actions executed since.
+
+`EpisodeLog` is the outermost wrapper of every environment the factory builds, so that replaying its log rebuilds time
+limits, frame stacks and whatever else lives inside one episode. State that survives a reset (running statistics, a
+physics world that is reused) is not rebuilt: keep it outside the environment; `suites` repairs the known case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import DependencyNotInstalled
+
+from rl_training.envs.suites import Env as Env
+from rl_training.envs.suites import Strategy, render_error
+from rl_training.seeding import reset_seed
+from rl_training.types import Array, EnvError, StateDict
+
+FIRST_CAPACITY = 64
+
+
+class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeds every reset from the stream of (seed, index) and logs the executed actions of the open episode.
+
+    `reset()` without a seed is reset number k of this environment and gets `reset_seed(seed, index, k)`; an explicit
+    seed (evaluation) is used as it is and does not count. After `load_state_dict` the next `reset()` continues the open
+    episode.
+    """
+
+    def __init__(self, env: Env, *, seed: int = 0, index: int = 0, strategy: Strategy = "replay") -> None:
+        super().__init__(env)
+        space = env.action_space
+        if not isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+            raise EnvError(
+                f"environment {index}: cannot log actions of {space}; wrap it in ConvertSpaces, as make_env does"
+            )
+        self.seed = seed
+        self.index = index
+        self.strategy: Strategy = strategy
+        self.reset_count = 0
+        self._action_shape: tuple[int, ...] = space.shape or ()
+        self._action_dtype = np.dtype(space.dtype)
+        self._actions = self._empty_log(FIRST_CAPACITY)
+        self._length = 0
+        self._open = False
+        self._episode_seed: int | None = None
+        self._options: dict[str, Any] | None = None
+        self._obs: Any = None
+        self._reward: Any = None
+        self._pending: StateDict | None = None
+
+    def _empty_log(self, capacity: int) -> Array:
+        return np.empty((capacity, *self._action_shape), self._action_dtype)
+
+    # -- what a worker or an error message wants to know --------------------------------------------------------------
+
+    @property
+    def exact(self) -> bool:
+        """Whether a resumed run continues this environment bit for bit."""
+        return self.strategy == "replay"
+
+    @property
+    def episode_seed(self) -> int | None:
+        """The seed of the last reset; None before the first."""
+        return self._episode_seed
+
+    @property
+    def episode_steps(self) -> int:
+        """Steps of the open episode, the one being executed included."""
+        return self._length
+
+    @property
+    def last_action(self) -> Array | None:
+        """The action executed last in this episode; None before the first."""
+        if self._length == 0 or not self.exact:
+            return None
+        return np.array(self._actions[self._length - 1])
+
+    # -- the environment ----------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        pending, self._pending = self._pending, None
+        if pending is not None and seed is None and not options:
+            return self._replay(pending)
+        if seed is None:
+            seed = reset_seed(self.seed, self.index, self.reset_count)
+            self.reset_count += 1
+        return self._begin(seed, options)
+
+    def _begin(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        self._length = 0
+        self._episode_seed = seed
+        self._options = options
+        self._reward = None
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._obs = obs
+        self._open = True
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if not self._open:
+            raise EnvError(f"environment {self.index}: step() without an open episode; call reset() first")
+        length = self._length
+        self._length = length + 1
+        if self.strategy == "replay":
+            if length == len(self._actions):
+                self._actions = np.concatenate([self._actions, self._empty_log(length)])
+            if self._action_shape:
+                # a copy: neither the caller's array nor the log changes when the environment writes into its action
+                action = np.array(action, self._action_dtype)
+                if action.shape != self._action_shape:
+                    raise EnvError(
+                        f"environment {self.index}: action of shape {action.shape}, expected {self._action_shape}"
+                    )
+                self._actions[length] = action
+            else:
+                self._actions[length] = action
+                action = self._actions[length]
+        result = self.env.step(action)
+        self._obs = result[0]
+        self._reward = result[1]
+        if result[2] or result[3]:
+            self._open = False
+        return result
+
+    def render(self) -> Any:
+        try:
+            return self.env.render()
+        except DependencyNotInstalled as error:
+            raise render_error(self.env, error) from error
+
+    # -- resume -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> StateDict:
+        """Where this environment is: enough to step an identical one to the same place."""
+        if self._pending is not None:
+            return self._pending
+        state: StateDict = {
+            "strategy": self.strategy,
+            "env": describe(self.env),
+            "reset_count": self.reset_count,
+            "open": self._open and self.exact,
+        }
+        if state["open"]:
+            state["seed"] = self._episode_seed
+            state["actions"] = self._actions[: self._length].copy()
+            state["obs"] = as_arrays(self._obs)
+            state["reward"] = None if self._reward is None else float(self._reward)
+            if self._options:
+                state["options"] = self._options
+        return state
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """Takes effect at the next `reset()`, which replays the open episode and compares where it arrives."""
+        stack = describe(self.env)
+        if state["env"] != stack:
+            raise EnvError(
+                f"environment {self.index}: the saved state belongs to {state['env']}, this one is {stack}; "
+                "resume with the wrappers and arguments of the run"
+            )
+        self.reset_count = int(state["reset_count"])
+        self._open = False
+        self._pending = dict(state) if state["open"] and self.exact else None
+
+    def _replay(self, state: StateDict) -> tuple[Any, dict[str, Any]]:
+        obs, info = self._begin(int(state["seed"]), state.get("options"))
+        for action in state["actions"]:
+            if not self._open:
+                raise self._replay_error(f"the episode ended after {self._length} of {len(state['actions'])} steps")
+            obs, _, _, _, info = self.step(action)
+        if not self._open:
+            raise self._replay_error("the episode ended at the last step")
+        if not same_bits(as_arrays(obs), state["obs"]):
+            raise self._replay_error("the observation differs")
+        if self._length and not same_bits(np.float64(self._reward), np.float64(state["reward"])):
+            raise self._replay_error(f"the last reward is {float(self._reward)}, it was {state['reward']}")
+        return obs, info
+
+    def _replay_error(self, why: str) -> EnvError:
+        return EnvError(
+            f"environment {self.index} ({describe(self.env)}) cannot continue its open episode exactly: replayed from "
+            f"seed {self._episode_seed}, {why}. It is not deterministic, or its version changed; an environment that "
+            "cannot replay declares `resume_strategy = 'restart'` on its class"
+        )
+
+
+def describe(env: Env) -> str:
+    """The wrapper stack by class name, outermost first, and the id: "TimeLimit<CartPoleEnv> CartPole-v1"."""
+    names, layer = [], env
+    while isinstance(layer, gym.Wrapper):
+        names.append(type(layer).__name__)
+        layer = layer.env
+    stack = "<".join([*names, type(layer).__name__]) + ">" * len(names)
+    return f"{stack} {layer.spec.id}" if layer.spec else stack
+
+
+def as_arrays(obs: Any) -> Any:
+    """An observation as nested dicts of arrays of its own."""
+    if isinstance(obs, Mapping):
+        return {str(key): as_arrays(value) for key, value in obs.items()}
+    if isinstance(obs, tuple):
+        return {str(i): as_arrays(value) for i, value in enumerate(obs)}
+    return np.array(obs)
+
+
+def same_bits(left: Any, right: Any) -> bool:
+    """Equal bit for bit, NaN included."""
+    if isinstance(left, dict) or isinstance(right, dict):
+        return (
+            isinstance(left, dict)
+            and isinstance(right, dict)
+            and left.keys() == right.keys()
+            and all(same_bits(value, right[key]) for key, value in left.items())
+        )
+    left, right = np.asarray(left), np.asarray(right)
+    return bool(left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes())

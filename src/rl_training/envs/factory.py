@@ -1,0 +1,266 @@
+"""From a name and a config to an environment: base, wrappers, space conversion, frame stack, episode log, vector.
+
+The stack, inside out: the environment with its time limit, `env.wrappers` in order, `ConvertSpaces` and the action mask
+where the spaces need them, `FrameStack` where asked for, `EpisodeLog`. Plain environments get only the last.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.error import DependencyNotInstalled
+from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from rl_training.config import EnvConfig, TrainConfig, WrapperConfig
+from rl_training.envs import suites
+from rl_training.envs.episode_log import EpisodeLog
+from rl_training.envs.masks import with_action_mask
+from rl_training.envs.native import make_native
+from rl_training.envs.spaces import convert_spaces
+from rl_training.envs.suites import Env
+from rl_training.envs.sync import ResumableSyncVectorEnv
+from rl_training.envs.wrappers import WRAPPERS, FrameStack
+from rl_training.registry import did_you_mean, import_attr
+from rl_training.seeding import stream
+from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
+
+Vector = VectorEnv[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class EnvThunk:
+    """One environment of a run, not built yet. Pickles as long as `env` does, so that workers can build it."""
+
+    env: str | suites.Source
+    """Name, Gymnasium spec, or a class or function that makes one."""
+    cfg: EnvConfig = field(default_factory=EnvConfig)
+    """How it is wrapped."""
+    seed: int = 0
+    """Root seed of the run."""
+    index: int = 0
+    """Which of the run's environments it is."""
+    training: bool = True
+    """False leaves out the train-only wrappers and seeds from a stream apart from the training's."""
+    render_mode: str | None = None
+    """Gymnasium render mode, such as "rgb_array"."""
+    plugins: tuple[str, ...] = ()
+    """Modules to import first, so that their environments are registered in this process too."""
+
+    def __call__(self) -> EpisodeLog:
+        import_plugins(self.plugins)
+        env = suites.make_replayable(build_base(self.env, self.cfg, self.render_mode))
+        env = apply_wrappers(env, self.cfg.wrappers, training=self.training)
+        env = with_action_mask(convert_spaces(env))
+        if self.cfg.frame_stack > 1:
+            env = FrameStack(env, self.cfg.frame_stack)
+        seed = self.seed if self.training else evaluation_root(self.seed)
+        return EpisodeLog(env, seed=seed, index=self.index, strategy=suites.strategy_of(env))
+
+
+def evaluation_root(seed: int) -> int:
+    """Root of the resets nobody seeds in an evaluation environment: never a seed that training sees."""
+    return int(stream(seed, "evaluation resets").integers(2**32))
+
+
+def import_plugins(modules: Iterable[str]) -> None:
+    """Import the modules whose decorators register parts; a module that is loaded already costs nothing."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except (ImportError, TypeError, ValueError) as error:  # the last two: relative names, odd characters
+            raise ConfigError(f"plugins: cannot import '{module}' ({error}); is it on PYTHONPATH?") from error
+
+
+# -- one environment --------------------------------------------------------------------------------------------------
+
+
+def make_env(
+    env: str | Callable[..., Any],
+    cfg: EnvConfig | None = None,
+    *,
+    seed: int = 0,
+    index: int = 0,
+    training: bool = True,
+    render_mode: str | None = None,
+) -> Env:
+    """One wrapped environment, as environment `index` of a run with this seed would be.
+
+    `env` is a Gymnasium id, a registered name, "package.module:Class", or a class or function that makes one.
+    """
+    return EnvThunk(env, cfg or EnvConfig(), seed, index, training, render_mode)()
+
+
+def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None) -> Env:
+    """The environment itself with its time limit, or one error that says what is wrong."""
+    name = _name_of(env)
+    source = suites.find(env)
+    kwargs = dict(cfg.kwargs)
+    if "max_episode_steps" in kwargs:
+        raise ConfigError("env.kwargs: max_episode_steps is a setting of its own: env.max_episode_steps")
+    suite = suites.suite_of(source) if isinstance(source, EnvSpec) else None
+    try:
+        with warnings.catch_warnings():
+            # Box2D's import warns from C about SWIG's types; where warnings are errors, that crashes the interpreter
+            warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
+            built = _build(source, name, kwargs, cfg.max_episode_steps, render_mode)
+    except RLTrainingError:
+        raise
+    except (DependencyNotInstalled, ImportError) as error:
+        raise suites.missing_extra(name, suite.extra if suite else None, error) from error
+    except Exception as error:
+        raise EnvError(f"environment '{name}' failed while it was built: {type(error).__name__}: {error}") from error
+    if render_mode is not None and built.render_mode != render_mode:
+        raise EnvError(
+            f"environment '{name}' was asked for render_mode {render_mode!r} and has {built.render_mode!r}; "
+            "give its class or function a `render_mode` parameter"
+        )
+    return built
+
+
+def _build(
+    source: suites.Source, name: str, kwargs: dict[str, Any], max_episode_steps: int | None, render_mode: str | None
+) -> Env:
+    if isinstance(source, EnvSpec):
+        entry_point = source.entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        if render_mode is not None:
+            kwargs["render_mode"] = render_mode
+        suites.check_kwargs(creator, {**source.kwargs, **kwargs}, f"environment '{name}'", "env.kwargs")
+        return gym.make(source, max_episode_steps, disable_env_checker=True, **kwargs)
+    if render_mode is not None and "render_mode" in (suites.parameters_of(source) or ()):
+        kwargs["render_mode"] = render_mode
+    suites.check_kwargs(source, kwargs, f"environment '{name}'", "env.kwargs")
+    built = source(**kwargs)
+    if not isinstance(built, gym.Env):
+        raise EnvError(
+            f"environment '{name}' made a {type(built).__module__}.{type(built).__qualname__}, not a gymnasium.Env; "
+            "derive your class from gymnasium.Env (the old `gym` package does not fit)"
+        )
+    return built if max_episode_steps is None else TimeLimit(built, max_episode_steps)
+
+
+def _name_of(env: str | suites.Source) -> str:
+    if isinstance(env, str):
+        return env
+    if isinstance(env, EnvSpec):
+        return env.id
+    return getattr(env, "__qualname__", None) or type(env).__qualname__
+
+
+# -- wrappers ---------------------------------------------------------------------------------------------------------
+
+
+def apply_wrappers(env: Env, wrappers: Iterable[WrapperConfig], *, training: bool = True) -> Env:
+    """The configured stack around `env`, innermost first; train-only ones are left out of evaluation."""
+    for config in wrappers:
+        if config.train_only and not training:
+            continue
+        env = _apply(env, config)
+    return env
+
+
+def _apply(env: Env, config: WrapperConfig) -> Env:
+    name = config.name
+    if name in WRAPPERS:
+        wrapper: Any = WRAPPERS[name]
+    elif ":" in name:
+        wrapper = import_attr(name, "wrapper")
+    else:
+        raise ConfigError(
+            f"env.wrappers: unknown wrapper '{name}'{did_you_mean(name, WRAPPERS)} "
+            f"(known: {', '.join(sorted(WRAPPERS))}; your own: 'package.module:Class')"
+        )
+    suites.check_kwargs(wrapper, config.kwargs, f"wrapper '{name}'", "env.wrappers")
+    try:
+        wrapped = wrapper(env, **config.kwargs)
+    except RLTrainingError:
+        raise
+    except Exception as error:
+        raise EnvError(f"wrapper '{name}' failed around {env}: {type(error).__name__}: {error}") from error
+    if not isinstance(wrapped, gym.Env):
+        raise EnvError(f"wrapper '{name}' made a {type(wrapped).__qualname__}, not a gymnasium.Env")
+    return wrapped
+
+
+class EnvironmentFactory:
+    """The same as `make_env`, in two steps, for environments built by hand."""
+
+    @staticmethod
+    def create_env(name: str | Callable[..., Any], config: EnvConfig | Mapping[str, Any] | None = None) -> Env:
+        """The environment `name` as `config` describes it; a mapping has the keys of the `env:` section."""
+        if not isinstance(config, EnvConfig):
+            section = dict(config or {})
+            section["wrappers"] = tuple(map(_as_wrapper, section.get("wrappers", ())))
+            suites.check_kwargs(EnvConfig, section, "an environment", "env")
+            try:
+                config = EnvConfig(**section)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"env: {error}") from error
+        return make_env(name, config)
+
+    @staticmethod
+    def apply_wrappers(env: Env, wrapper_config: Iterable[str | Mapping[str, Any] | WrapperConfig]) -> Env:
+        """The wrappers around `env`, innermost first: names, `{name:, kwargs:}` mappings or `WrapperConfig`s."""
+        return apply_wrappers(env, map(_as_wrapper, wrapper_config))
+
+
+def _as_wrapper(item: str | Mapping[str, Any] | WrapperConfig) -> WrapperConfig:
+    if isinstance(item, WrapperConfig):
+        return item
+    fields = {"name": item} if isinstance(item, str) else dict(item)
+    suites.check_kwargs(WrapperConfig, fields, "a wrapper", "env.wrappers")
+    if not isinstance(fields.get("name"), str):
+        raise ConfigError(f"env.wrappers: a wrapper needs a name, not {item!r}")
+    return WrapperConfig(**fields)
+
+
+# -- many environments ------------------------------------------------------------------------------------------------
+
+
+def make_vector_env(
+    cfg: TrainConfig,
+    num_envs: int | None = None,
+    *,
+    training: bool = True,
+    env_fn: Callable[[], Env] | None = None,
+    state: StateDict | None = None,
+    render_mode: str | None = None,
+) -> Vector:
+    """The environments of a run side by side; `num_envs` None takes the config's.
+
+    Everything returned has `state_dict()`, `load_state_dict(state)` and `exact`. With `state`, the first `reset()`
+    continues the open episodes. Evaluation (`training=False`) of a native run uses sync environments, because each of
+    its episodes has a seed of its own.
+    """
+    num_envs = cfg.env.num_envs if num_envs is None else num_envs
+    if num_envs < 1:
+        raise ConfigError(f"num_envs must be at least 1, not {num_envs}")
+    import_plugins(cfg.plugins)
+    source = suites.find(env_fn if env_fn is not None else cfg.env_id)
+    vectorization = cfg.env.vectorization
+    if vectorization == "native" and training:
+        vector: Any = make_native(source, cfg.env, num_envs, cfg.seed, render_mode)
+    else:
+        thunks = [
+            EnvThunk(source, cfg.env, cfg.seed, index, training, render_mode, cfg.plugins) for index in range(num_envs)
+        ]
+        vector = _workers(thunks, cfg.env) if vectorization == "async" else ResumableSyncVectorEnv(thunks)
+    if state is not None:
+        vector.load_state_dict(state)
+    return vector  # type: ignore[no-any-return]
+
+
+def _workers(thunks: list[EnvThunk], cfg: EnvConfig) -> Vector:
+    # here, not above: worker processes import this module to build environments and need no vector environment
+    from rl_training.envs.workers import WorkerVectorEnv
+
+    return WorkerVectorEnv(
+        thunks, num_workers=cfg.num_workers, step_timeout=cfg.step_timeout, restart=cfg.worker_restart
+    )

@@ -1,0 +1,141 @@
+"""Vector environments that a suite brings itself: all sub-environments in one call, such as Gymnasium's NumPy CartPole.
+
+They keep their own autoreset mode (see `metadata`); the collector handles each. They cannot take wrappers per
+environment, and have one random generator for all, seeded once from the run's stream ("env", 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.error import DependencyNotInstalled
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from rl_training.config import EnvConfig
+from rl_training.envs import suites
+from rl_training.envs.episode_log import as_arrays
+from rl_training.envs.spaces import space_spec
+from rl_training.seeding import generator_state, set_generator_state, stream
+from rl_training.types import ConfigError, EnvError, StateDict, Stateful
+
+SNAPSHOTS: dict[str, tuple[str, ...]] = {
+    "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": ("state", "steps", "prev_done", "low", "high"),
+}
+"""Attributes that, with the generator, are the whole state of a vector environment."""
+
+
+class NativeVectorEnv(VectorWrapper):
+    """A suite's own vector environment, seeded and saved like ours.
+
+    Its state is a snapshot: of the attributes named in `SNAPSHOTS`, or of its own `state_dict` if it has one. Others
+    restart at resume, and `exact` says so.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], *, seed: int) -> None:
+        super().__init__(env)
+        self._seeds = stream(seed, "env", 0)
+        self._attributes = SNAPSHOTS.get(f"{type(env).__module__}:{type(env).__qualname__}", ())
+        self._seeded = False
+        self._obs: Any = None
+        self._pending = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether a resumed run continues bit for bit."""
+        return bool(self._attributes) or isinstance(self.env, Stateful)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Without a seed: the first reset takes the run's, later ones go on with the generator."""
+        if self._pending and seed is None and not options:
+            self._pending = False
+            return self._obs, {}
+        self._pending = False
+        if seed is None and not self._seeded:
+            seed = int(self._seeds.integers(2**31))
+        self._seeded = True
+        self._obs, info = self.env.reset(seed=seed, options=options)
+        return self._obs, info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        result = self.env.step(actions)
+        self._obs = result[0]
+        return result
+
+    def state_dict(self) -> StateDict:
+        state: StateDict = {
+            "num_envs": self.num_envs,
+            "strategy": "snapshot" if self.exact else "restart",
+            "seeds": generator_state(self._seeds),
+            "open": self._obs is not None and self.exact,
+        }
+        if not state["open"]:
+            return state
+        state["obs"] = as_arrays(self._obs)
+        if self._attributes:
+            values = {name: getattr(self.env, name) for name in self._attributes}
+            state["attributes"] = {name: np.array(value) for name, value in values.items()}
+            state["generator"] = generator_state(self.env.np_random)
+        else:
+            state["snapshot"] = self.env.state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        """The next `reset()` returns the saved observation and the episodes go on."""
+        if int(state["num_envs"]) != self.num_envs:
+            raise ConfigError(
+                f"the saved run has {state['num_envs']} environments, this one {self.num_envs}; "
+                "resume keeps env.num_envs"
+            )
+        set_generator_state(self._seeds, state["seeds"])
+        if not state["open"]:
+            return
+        self._seeded = self._pending = True
+        self._obs = as_arrays(state["obs"])
+        if self._attributes:
+            for name in self._attributes:
+                value = np.array(state["attributes"][name])
+                setattr(self.env, name, value if value.ndim else value.item())
+            generator = np.random.default_rng()
+            set_generator_state(generator, state["generator"])
+            self.env.np_random = generator
+        else:
+            self.env.load_state_dict(state["snapshot"])  # type: ignore[attr-defined]
+
+
+def make_native(
+    source: suites.Source, cfg: EnvConfig, num_envs: int, seed: int, render_mode: str | None = None
+) -> NativeVectorEnv:
+    """The suite's own vector environment, or a ConfigError that says what to use instead."""
+    cure = "set env.vectorization to sync or async"
+    if not isinstance(source, EnvSpec) or source.vector_entry_point is None:
+        name = source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", str(source))
+        raise ConfigError(f"environment '{name}' has no native vector environment; {cure}")
+    if cfg.wrappers or cfg.frame_stack > 1:
+        what = "env.wrappers" if cfg.wrappers else "env.frame_stack"
+        raise ConfigError(f"{what}: a native vector environment takes no wrappers per environment; {cure}")
+    kwargs = dict(cfg.kwargs)
+    if cfg.max_episode_steps is not None:
+        kwargs["max_episode_steps"] = cfg.max_episode_steps
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    suite = suites.suite_of(source)
+    try:
+        _check(source, {**source.kwargs, **kwargs})
+        env = gym.make_vec(source, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+    except (DependencyNotInstalled, ImportError) as error:
+        raise suites.missing_extra(source.id, suite.extra if suite else None, error) from error
+    except gym.error.Error as error:
+        raise EnvError(f"environment '{source.id}' failed while it was built: {error}") from error
+    space_spec(env.single_observation_space)
+    space_spec(env.single_action_space)
+    return NativeVectorEnv(env, seed=seed)
+
+
+def _check(source: EnvSpec, kwargs: dict[str, Any]) -> None:
+    entry_point = source.vector_entry_point
+    creator: Callable[..., Any] | None = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    suites.check_kwargs(creator, kwargs, f"environment '{source.id}'", "env.kwargs")

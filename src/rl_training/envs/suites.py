@@ -1,0 +1,294 @@
+"""What the package knows about environment families: their extras, their versions, and how each one resumes.
+
+`find` turns a name into something that can be built, or into an error that says what to type instead.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, registry
+
+from rl_training.registry import did_you_mean, environments, import_attr
+from rl_training.types import ConfigError, EnvError
+
+Env = gym.Env[Any, Any]
+Strategy = Literal["replay", "restart"]
+"""replay: the open episode is stepped again, exactly. restart: it is dropped at resume, which is then not exact."""
+Source = EnvSpec | Callable[..., Any]
+"""What an environment is built from: a Gymnasium spec, or a user's class or function."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One family of Gymnasium environments."""
+
+    name: str
+    modules: tuple[str, ...]
+    """Prefixes of the entry points that belong to it."""
+    extra: str | None = None
+    """Extra of this package that installs it; None is part of the core."""
+    package: str | None = None
+    """Import name of what the extra installs."""
+    ids: str | None = None
+    """Pattern of its ids, where they are registered only when `package` is imported."""
+    keeps_old_versions: bool = False
+    """Older versions stay usable, because published results name them."""
+    render_extra: str | None = None
+    """Extra that rendering needs."""
+
+
+SUITES = (
+    Suite("classic control", ("gymnasium.envs.classic_control",), render_extra="classic"),
+    Suite("toy text", ("gymnasium.envs.toy_text",), render_extra="classic"),
+    Suite("box2d", ("gymnasium.envs.box2d",), extra="box2d", package="Box2D", render_extra="box2d"),
+    Suite("mujoco", ("gymnasium.envs.mujoco",), extra="mujoco", package="mujoco", keeps_old_versions=True),
+    Suite(
+        "atari",
+        ("ale_py",),
+        extra="atari",
+        package="ale_py",
+        ids=r"ALE/.*|\w+(NoFrameskip|Deterministic)-v\d+",
+        keeps_old_versions=True,
+    ),
+    Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*"),
+    Suite("minigrid", ("minigrid",), extra="minigrid", package="minigrid", ids=r"(MiniGrid|BabyAI)-.*"),
+    Suite("jax", ("gymnasium.envs.phys2d", "gymnasium.envs.tabular"), extra="jax", package="jax"),
+    Suite("probes", ("rl_training.envs.probes",)),
+)
+
+# Gymnasium's own wrappers that carry state over a reset: a replay of the open episode cannot rebuild them
+STATEFUL_WRAPPERS = frozenset({"NormalizeObservation", "NormalizeReward"})
+
+
+# -- from a name to a source ------------------------------------------------------------------------------------------
+
+
+def find(env: str | Source) -> Source:
+    """The source behind a registered name, "package.module:Class", or Gymnasium id; anything else passes through."""
+    if not isinstance(env, str):
+        return env
+    if env in environments:
+        return _callable(environments.get(env), env)
+    module, _, name = env.rpartition(":")
+    if module and _split(name)[1] is None:
+        return _callable(import_attr(env, "environment"), env)
+    if module:
+        _import_for(env, module)
+    return find_spec(name)
+
+
+def _callable(value: Any, name: str) -> Callable[..., Any]:
+    if not callable(value):
+        raise ConfigError(f"environment '{name}' is a {type(value).__name__}, not a class or a function that makes one")
+    return value  # type: ignore[no-any-return]
+
+
+def _import_for(env: str, module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except (ImportError, TypeError, ValueError) as error:  # the last two: relative names, names with odd characters
+        raise ConfigError(f"environment '{env}': cannot import '{module}' ({error}); is it on PYTHONPATH?") from error
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """The Gymnasium spec of an id, ready for `gymnasium.make`; old versions and typing errors are named."""
+    if env_id not in registry:
+        _register_suite_of(env_id)
+    spec = registry.get(env_id)
+    newest = _newest_version(env_id)
+    if spec is None or (newest is not None and callable(spec.entry_point) and _is_refusal(spec.entry_point)):
+        raise _unknown(env_id, newest)
+    suite = suite_of(spec)
+    if newest is not None and not (suite and suite.keeps_old_versions):
+        raise ConfigError(f"environment '{env_id}' is an old version; use '{newest.id}'{_limit_hint(spec, newest)}")
+    spec = copy.copy(spec)
+    spec.order_enforce = False  # EpisodeLog refuses a step without a reset, one layer less
+    return spec
+
+
+def _is_refusal(entry_point: Callable[..., Any]) -> bool:
+    """Gymnasium keeps ids whose code is gone and lets their entry point raise."""
+    return getattr(entry_point, "__name__", "").startswith("_raise_")
+
+
+def _register_suite_of(env_id: str) -> None:
+    """Import the package that registers ids of this form, or say how to install it."""
+    for suite in SUITES:
+        if suite.ids is None or suite.package is None or not re.fullmatch(suite.ids, env_id):
+            continue
+        try:
+            module = importlib.import_module(suite.package)
+        except ImportError as error:
+            raise missing_extra(env_id, suite.extra, error) from error
+        gym.register_envs(module)
+
+
+def _split(env_id: str) -> tuple[str, int | None]:
+    """("CartPole", 1) of "CartPole-v1"; the version is None where there is none."""
+    name, dash, version = env_id.rpartition("-v")
+    return (name, int(version)) if dash and re.fullmatch("[0-9]{1,9}", version) else (env_id, None)
+
+
+def _newest_version(env_id: str) -> EnvSpec | None:
+    """The spec that replaced this one, or None if there is no newer version."""
+    name, version = _split(env_id)
+    newer = [spec for spec in registry.values() if _split(spec.id)[0] == name and spec.version is not None]
+    newest = max(newer, key=lambda spec: spec.version or 0, default=None)
+    if newest is None or version is None or version >= (newest.version or 0):
+        return None
+    return newest
+
+
+def _unknown(env_id: str, newest: EnvSpec | None) -> ConfigError:
+    if newest is not None:
+        return ConfigError(f"environment '{env_id}' is an old version that is gone; use '{newest.id}'")
+    known = [*_newest_ids(), *environments.names()]
+    lowered = {name.lower(): name for name in known}
+    close = lowered.get(env_id.lower()) or lowered.get(env_id.lower() + "-v0")
+    same_name = [name for name in known if _split(name)[0].lower() == _split(env_id)[0].lower()]
+    if close or same_name:
+        hint = f"; did you mean '{close or same_name[-1]}'?"
+    else:
+        hint = did_you_mean(env_id, known)
+    return ConfigError(
+        f"unknown environment '{env_id}'{hint} (`rl envs` lists them; your own: 'package.module:Class', "
+        "or an id that a module in `plugins:` registers)"
+    )
+
+
+def _limit_hint(old: EnvSpec, new: EnvSpec) -> str:
+    if old.max_episode_steps in (None, new.max_episode_steps):
+        return ""
+    return f" (with env.max_episode_steps: {old.max_episode_steps} for the old limit)"
+
+
+# -- what is known about a source -------------------------------------------------------------------------------------
+
+
+def suite_of(spec: EnvSpec) -> Suite | None:
+    """The family a spec belongs to, by its entry point."""
+    entry_point = spec.entry_point
+    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return next((suite for suite in SUITES if module.startswith(suite.modules)), None)
+
+
+def missing_extra(env_id: str, extra: str | None, error: BaseException) -> EnvError:
+    """The error of an environment whose library is not installed, with the line to type."""
+    if extra is None:
+        return EnvError(f"environment '{env_id}' needs a library that is not installed: {error}")
+    return EnvError(f"environment '{env_id}' needs an extra: pip install 'rl-training[{extra}]' ({error})")
+
+
+def render_error(env: Env, error: BaseException) -> EnvError:
+    """The error of an environment that cannot draw itself, with the line to type."""
+    spec = env.unwrapped.spec
+    suite = suite_of(spec) if spec else None
+    extra = suite.render_extra if suite else None
+    cure = f"pip install 'rl-training[{extra}]'" if extra else "install it"
+    return EnvError(f"rendering {spec.id if spec else env} needs a library that is missing: {cure} ({error})")
+
+
+def parameters_of(creator: Any) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of a class or function; None where Python cannot tell."""
+    try:
+        return inspect.signature(creator).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def check_kwargs(creator: Any, kwargs: Mapping[str, Any], what: str, where: str) -> None:
+    """Refuse arguments that `creator` does not take, before it runs."""
+    parameters = parameters_of(creator)
+    if parameters is None or any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for key in kwargs:
+        if key not in parameters:
+            takes = ", ".join(parameters) or "none"
+            raise ConfigError(f"{where}: {what} takes no '{key}'{did_you_mean(key, parameters)} (it takes: {takes})")
+
+
+def strategy_of(env: Env) -> Strategy:
+    """How this stack resumes: restart if any layer says so, replay otherwise.
+
+    An environment or wrapper says so with a class attribute `resume_strategy = "restart"`, Gymnasium with
+    `nondeterministic=True` in the spec.
+    """
+    layer: Any = env
+    while True:
+        declared = getattr(type(layer), "resume_strategy", "replay")
+        if declared not in ("replay", "restart"):
+            raise EnvError(f"{type(layer).__name__}.resume_strategy is {declared!r}; it must be 'replay' or 'restart'")
+        if declared == "restart" or type(layer).__name__ in STATEFUL_WRAPPERS:
+            return "restart"
+        if not isinstance(layer, gym.Wrapper):
+            break
+        layer = layer.env
+    return "restart" if layer.spec is not None and layer.spec.nondeterministic else "replay"
+
+
+class FreshWorld(gym.Wrapper[Any, Any, Any, Any]):
+    """A new physics world before each reset.
+
+    BipedalWalker keeps one b2World for life, and the order of its freed contacts leaks into the next episode: the same
+    seed and actions then give other bits. With a new world an episode depends on its seed alone.
+    """
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        walker: Any = self.unwrapped
+        walker._destroy()
+        walker.world = type(walker.world)()
+        return self.env.reset(seed=seed, options=options)
+
+
+def make_replayable(env: Env) -> Env:
+    """Repair what keeps a known environment from depending on its seed alone."""
+    kind = type(env.unwrapped)
+    if kind.__module__ == "gymnasium.envs.box2d.bipedal_walker" and kind.__name__ == "BipedalWalker":
+        return FreshWorld(env)
+    return env
+
+
+# -- listing ----------------------------------------------------------------------------------------------------------
+
+
+def _newest_ids() -> list[str]:
+    return sorted(spec.id for spec in registry.values() if _newest_version(spec.id) is None and not _hidden(spec))
+
+
+def _hidden(spec: EnvSpec) -> bool:
+    return callable(spec.entry_point) and _is_refusal(spec.entry_point)
+
+
+@dataclass(frozen=True)
+class SuiteListing:
+    """One family for `rl envs`: its ids and, where its library is missing, the extra that brings it."""
+
+    name: str
+    ids: tuple[str, ...]
+    missing_extra: str | None = None
+
+
+def list_envs() -> list[SuiteListing]:
+    """Every known id by suite, newest versions only, the user's registered ones last. Imports no suite."""
+    by_suite: dict[str, list[str]] = {suite.name: [] for suite in SUITES}
+    by_suite["registered"] = environments.names()
+    for env_id in _newest_ids():
+        suite = suite_of(registry[env_id])
+        by_suite[suite.name if suite else "registered"].append(env_id)
+    missing = {
+        suite.name: suite.extra
+        for suite in SUITES
+        if suite.package is not None and importlib.util.find_spec(suite.package) is None
+    }
+    return [
+        SuiteListing(name, tuple(ids), missing.get(name)) for name, ids in by_suite.items() if ids or name in missing
+    ]
