@@ -1,0 +1,56 @@
+"""Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016, arXiv:1602.01783).
+
+One gradient step on the whole of each short rollout. At that step PPO's ratio is 1, so A2C is PPO with one epoch and
+one minibatch; what is its own is the plain log-probability loss below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
+from rl_training.hparams.a2c import SPEC, A2CConfig
+from rl_training.types import Batch, UpdateResult
+
+__all__ = ["A2C", "SPEC", "A2CConfig", "policy_gradient_loss", "policy_gradient_update"]
+
+
+def policy_gradient_loss(minibatch: Mapping[str, Tensor], *, ent_coef: float, vf_coef: float) -> dict[str, Tensor]:
+    """-mean(logprob * advantage) + vf_coef * half the squared value error - ent_coef * entropy, on B rows."""
+    policy_loss = -(minibatch["logprobs"] * minibatch["advantages"]).mean()
+    value_loss = 0.5 * (minibatch["new_values"] - minibatch["returns"]).square().mean()
+    entropy_loss = -minibatch["entropy"].mean()
+    return {
+        "loss": policy_loss + vf_coef * value_loss + ent_coef * entropy_loss,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy_loss": entropy_loss,
+    }
+
+
+def policy_gradient_update(algorithm: OnPolicyAlgorithm, rollout: Rollout, weights: Tensor) -> UpdateResult:
+    """One optimiser step on a whole rollout whose actions are weighed by `weights` (B,)."""
+    hp = algorithm.hp
+    logprobs, entropy, new_values = algorithm.network(rollout.obs, rollout.actions)
+    minibatch = {
+        "logprobs": logprobs,
+        "advantages": normalized(weights) if hp.normalize_advantage else weights,
+        "returns": rollout.returns,
+        "new_values": new_values,
+        "entropy": entropy,
+    }
+    losses = policy_gradient_loss(minibatch, ent_coef=algorithm.scheduled("ent_coef"), vf_coef=hp.vf_coef)
+    losses["grad_norm"] = algorithm.step(losses["loss"])
+    return UpdateResult({name: value.detach() for name, value in losses.items()} | algorithm.rollout_metrics(rollout))
+
+
+class A2C(OnPolicyAlgorithm):
+    """One step per rollout along the policy gradient."""
+
+    hp: A2CConfig
+
+    def update(self, batch: Batch) -> UpdateResult:
+        rollout = self.prepare(batch)
+        return policy_gradient_update(self, rollout, rollout.advantages)

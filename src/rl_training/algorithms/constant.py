@@ -1,0 +1,73 @@
+"""The constant agent: one action for ever. Where it scores well, the task is not a task."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rl_training.algorithms.static import StaticAgent
+from rl_training.context import BuildContext
+from rl_training.hparams.constant import SPEC, ConstantConfig
+from rl_training.types import (
+    ActResult,
+    Array,
+    BoxSpec,
+    Carry,
+    ConfigError,
+    DictSpec,
+    DiscreteSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    Obs,
+    SpaceSpec,
+)
+
+__all__ = ["SPEC", "ConstantAgent", "ConstantConfig", "constant_action"]
+
+
+def constant_action(space: SpaceSpec, given: float | list[float] | None) -> Array:
+    """The configured action as the space wants it, checked against its bounds."""
+    if isinstance(space, DictSpec):
+        raise ConfigError("hparams.action: Dict action spaces are not supported")
+    if given is None:
+        return middle(space) if isinstance(space, BoxSpec) else np.zeros(space.shape, space.dtype)
+    try:
+        wide = np.broadcast_to(np.asarray(given, dtype=np.float64), space.shape)
+    except ValueError:
+        raise ConfigError(f"hparams.action: {given} does not have the shape {space.shape} of an action") from None
+    if isinstance(space, BoxSpec):
+        low, high = space.low, space.high
+    else:
+        low, high = np.zeros(space.shape), np.broadcast_to(options(space) - 1, space.shape)
+        if not np.array_equal(wide, np.round(wide)):
+            raise ConfigError(f"hparams.action: {given} must be whole numbers for discrete actions")
+    if (wide < low).any() or (wide > high).any():
+        raise ConfigError(f"hparams.action: {given} lies outside {low.tolist()} to {high.tolist()}")
+    return wide.astype(space.dtype)
+
+
+def options(space: DiscreteSpec | MultiDiscreteSpec | MultiBinarySpec) -> Array:
+    """How many values each part of a discrete action has."""
+    if isinstance(space, MultiDiscreteSpec):
+        return np.array(space.nvec)
+    return np.array(space.n if isinstance(space, DiscreteSpec) else 2)
+
+
+def middle(space: BoxSpec) -> Array:
+    """Half way between finite bounds, else the finite one nearest to 0, else 0."""
+    low = np.where(np.isfinite(space.low), space.low, np.minimum(space.high, 0.0))
+    high = np.where(np.isfinite(space.high), space.high, np.maximum(space.low, 0.0))
+    return ((low + high) / 2).astype(space.dtype)
+
+
+class ConstantAgent(StaticAgent):
+    """Repeats `hparams.action`."""
+
+    def __init__(self, ctx: BuildContext, hp: ConstantConfig) -> None:
+        self.action = constant_action(ctx.action_space, hp.action)
+        self.policy = self
+
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult:
+        actions = np.repeat(self.action[None], len(is_first), axis=0)
+        return ActResult(actions, actions, carry)

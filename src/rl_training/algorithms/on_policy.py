@@ -1,0 +1,280 @@
+"""What the on-policy algorithms share: the acting policy, the way from a rollout to targets, and one optimiser step.
+
+Nothing here is specific to a loss. An algorithm reads: `rollout = self.prepare(batch)`, its own loss on rows of it,
+then `self.step(loss)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.context import BuildContext
+from rl_training.hparams.base import OnPolicyHparams
+from rl_training.models.backbones import MLP, TensorObs, numpy_layer
+from rl_training.models.heads import ActionHead, StateDependentGaussianHead
+from rl_training.models.networks import ActorCritic, as_tensors, load_module_state, module_state
+from rl_training.models.optimization import (
+    clip_gradients,
+    load_optimizer_state,
+    make_adam,
+    optimizer_state,
+    set_learning_rate,
+)
+from rl_training.normalization import ObsNormalizer, RewardNormalizer
+from rl_training.returns import explained_variance, gae
+from rl_training.schedules import value_at
+from rl_training.types import (
+    ACTION_MASK,
+    ActResult,
+    Array,
+    Batch,
+    BoxSpec,
+    Carry,
+    Metrics,
+    Obs,
+    SpaceSpec,
+    StateDict,
+)
+
+
+class ActorCriticPolicy:
+    """Acts with an actor-critic network. Values and log-probabilities are not needed for acting and not computed."""
+
+    def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
+        self.network = ActorCritic(
+            ctx.observation_space,
+            ctx.action_space,
+            ctx.network,
+            ctx.streams("init"),
+            log_std_init=hp.log_std_init,
+            use_sde=hp.use_sde and isinstance(ctx.action_space, BoxSpec),
+        ).to(ctx.device)
+        self.device = torch.device(ctx.device)
+        self.action_space = ctx.action_space
+        self.normalizer = ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None
+        self.sde_sample_freq = hp.sde_sample_freq
+        self._numpy_actor = self.network.actor.numpy_forward() if isinstance(self.network.actor, MLP) else None
+        self._numpy_output = numpy_layer(cast(torch.nn.Module, self.network.action_head.output))
+
+    @property
+    def head(self) -> ActionHead:
+        return self.network.action_head
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        if not isinstance(self.head, StateDependentGaussianHead):
+            return {}
+        return {
+            "noise": np.zeros((num_envs, *self.head.log_std.shape), np.float32),
+            "age": np.zeros(num_envs, np.int64),
+        }
+
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult:
+        mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+        features, mean = self._features_and_mean(self.normalize(obs))
+        if isinstance(self.head, StateDependentGaussianHead) and not deterministic:
+            carry = self._refresh_noise(self.head, carry, is_first, rng)
+            actions = self.head.sample_with_matrices(mean, features, carry["noise"])
+        else:
+            actions = self.head.sample(mean, rng, deterministic=deterministic, mask=mask)
+        return ActResult(actions, to_env(self.action_space, actions), carry)
+
+    def normalize(self, obs: Obs) -> Obs:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def _features_and_mean(self, obs: Obs) -> tuple[Array, Array]:
+        if self._numpy_actor is not None and self._numpy_output is not None:
+            features = self._numpy_actor(obs)
+            return features, self._numpy_output(features)
+        with torch.no_grad():
+            latent = self.network.actor(as_tensors(obs, self.device))
+            return latent.cpu().numpy(), self.head(latent).mean.cpu().numpy()
+
+    def _refresh_noise(
+        self, head: StateDependentGaussianHead, carry: Carry, is_first: Array, rng: np.random.Generator
+    ) -> Carry:
+        age = np.where(is_first, 0, carry["age"])
+        stale = age % self.sde_sample_freq == 0 if self.sde_sample_freq > 0 else age == 0
+        noise = carry["noise"]
+        if stale.any():
+            noise = noise.copy()
+            noise[stale] = head.sample_matrices(rng, int(stale.sum()))
+        return {"noise": noise, "age": age + 1}
+
+    def state_dict(self) -> StateDict:
+        normalizer = {} if self.normalizer is None else self.normalizer.state_dict()
+        return {"network": module_state(self.network), "normalizer": normalizer}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        load_module_state(self.network, state["network"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state["normalizer"])
+
+
+def to_env(space: SpaceSpec, actions: Array) -> Array:
+    """What the environment receives: Gaussian actions cut to the bounds. The raw ones are stored and learnt from."""
+    if isinstance(space, BoxSpec):
+        return np.clip(actions, space.low, space.high).astype(space.dtype, copy=False)
+    return actions
+
+
+@dataclass(slots=True)
+class Rollout:
+    """The valid transitions of a rollout, flat (B, ...), with what the policy thought when the update began."""
+
+    obs: TensorObs
+    actions: Tensor
+    logprobs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def __len__(self) -> int:
+        return len(self.advantages)
+
+    def rows(self, index: Tensor) -> Rollout:
+        """A minibatch."""
+        obs = {k: v[index] for k, v in self.obs.items()} if isinstance(self.obs, dict) else self.obs[index]
+        return Rollout(
+            obs,
+            self.actions[index],
+            self.logprobs[index],
+            self.values[index],
+            self.advantages[index],
+            self.returns[index],
+        )
+
+
+class OnPolicyAlgorithm:
+    """Network, optimiser and normalisers of one on-policy algorithm, and the steps they all take.
+
+    A subclass writes `update`: its loss on the rows of a prepared rollout.
+    """
+
+    def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
+        self.ctx = ctx
+        self.hp = hp
+        self.policy = ActorCriticPolicy(ctx, hp)
+        self.network = self.policy.network
+        self.optimizer = make_adam(self.network, hp.adam_eps)
+        self.reward_normalizer = RewardNormalizer(hp.gamma, ctx.num_envs) if ctx.normalize_reward else None
+
+    def prepare(self, batch: Batch) -> Rollout:
+        """Values, log-probabilities, advantages and returns of a rollout under the current network."""
+        rewards = self._scaled_rewards(batch)
+        num_steps, num_envs = rewards.shape
+        obs = as_tensors(self.policy.normalize(flat_rows(batch["obs"])), self.policy.device)
+        actions = torch.as_tensor(flat_rows(batch["actions"]), device=self.policy.device)
+        with torch.no_grad():
+            logprobs, _, values = self.network(obs, actions)
+        value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
+        advantages, returns = gae(
+            rewards,
+            value_rows,
+            self._next_values(batch, value_rows),
+            batch["terminated"],
+            batch["terminated"] | batch["truncated"],
+            gamma=self.hp.gamma,
+            gae_lambda=self.hp.gae_lambda,
+            valid=batch["valid"],
+        )
+        rollout = Rollout(obs, actions, logprobs, values, self._flat(advantages), self._flat(returns))
+        if not batch["valid"].all():
+            rollout = rollout.rows(torch.from_numpy(np.flatnonzero(batch["valid"])).to(self.policy.device))
+        return rollout
+
+    def _scaled_rewards(self, batch: Batch) -> Array:
+        rewards = cast(Array, batch["rewards"])
+        if self.reward_normalizer is None:
+            return rewards
+        # The rollout's own rewards count before they are scaled: the first update would see raw rewards otherwise.
+        # Acting never uses these statistics, so moving them here is still between rollouts.
+        ends = batch["terminated"] | batch["truncated"]
+        self.reward_normalizer.update(rewards, ends, batch["valid"])
+        return self.reward_normalizer.scale(rewards)
+
+    def _next_values(self, batch: Batch, values: Array) -> Array:
+        """V of every row's true next observation: the row below, or the final one where an episode ended."""
+        edge = concatenate_rows(batch["last_obs"], batch["final_obs"])
+        with torch.no_grad():
+            edge_values = self.network.values(as_tensors(self.policy.normalize(edge), self.policy.device)).cpu().numpy()
+        num_envs = values.shape[1]
+        next_values = np.concatenate([values[1:], edge_values[None, :num_envs]])
+        next_values.reshape(-1)[batch["final_index"]] = edge_values[num_envs:]
+        return next_values
+
+    def _flat(self, values: Array) -> Tensor:
+        return torch.as_tensor(values.reshape(-1), dtype=torch.float32, device=self.policy.device)
+
+    def observe(self, batch: Batch) -> None:
+        """Move the observation statistics; called between rollouts, after the update."""
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.update(flat_rows(batch["obs"], batch["valid"].reshape(-1)))
+
+    def scheduled(self, name: str) -> float:
+        """The present value of a hyperparameter that may be a schedule."""
+        return value_at(getattr(self.hp, name), self.ctx.fraction)
+
+    def step(self, loss: Tensor) -> Tensor:
+        """Backward, clip, step; returns the gradient norm before clipping."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        return self.apply_gradients()
+
+    def apply_gradients(self) -> Tensor:
+        grad_norm = clip_gradients(self.network, self.hp.max_grad_norm)
+        set_learning_rate(self.optimizer, self.scheduled("learning_rate"))
+        self.optimizer.step()
+        return grad_norm
+
+    def rollout_metrics(self, rollout: Rollout) -> Metrics:
+        """What is worth knowing of every rollout, whatever the loss."""
+        values, returns = rollout.values.cpu().numpy(), rollout.returns.cpu().numpy()
+        metrics: Metrics = {
+            "learning_rate": self.scheduled("learning_rate"),
+            "explained_variance": explained_variance(values, returns),
+            "value_mean": rollout.values.mean(),
+        }
+        log_std = getattr(self.policy.head, "log_std", None)
+        if log_std is not None:
+            metrics["action_std"] = log_std.detach().exp().mean()
+        return metrics
+
+    def state_dict(self) -> StateDict:
+        rewards = {} if self.reward_normalizer is None else self.reward_normalizer.state_dict()
+        return {"optimizer": optimizer_state(self.optimizer, self.network), "reward_normalizer": rewards}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        load_optimizer_state(self.optimizer, self.network, state["optimizer"])
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+
+
+def normalized(advantages: Tensor) -> Tensor:
+    """Mean 0 and unbiased standard deviation 1; a single row passes unchanged instead of becoming NaN."""
+    if len(advantages) < 2:
+        return advantages
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+
+def flat_rows(obs: Obs, keep: Array | None = None) -> Any:
+    """(T, N, ...) to (T*N, ...) rows for arrays and dicts alike, all of them or those that `keep` marks."""
+
+    def one(value: Array) -> Array:
+        rows = value.reshape(-1, *value.shape[2:])
+        return rows if keep is None or keep.all() else rows[keep]
+
+    return {name: one(value) for name, value in obs.items()} if isinstance(obs, dict) else one(obs)
+
+
+def concatenate_rows(first: Obs, second: Obs) -> Obs:
+    """Rows of two observations, one after the other."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {name: np.concatenate([first[name], second[name]]) for name in first}
+    return np.concatenate([cast(Array, first), cast(Array, second)])

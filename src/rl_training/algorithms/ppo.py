@@ -1,0 +1,136 @@
+"""Proximal Policy Optimisation (Schulman et al. 2017, arXiv:1707.06347), clipped surrogate.
+
+Top to bottom: the loss as a pure function, then the class that feeds it. Hyperparameters are in `hparams/ppo.py`;
+acting, values, advantages and the optimiser step are shared with A2C and REINFORCE in `on_policy.py`.
+
+What differs from common implementations: the value of a truncated episode's final observation enters the advantages;
+log-probabilities and values of the acting policy are computed in one pass at the start of the update, not while acting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
+from rl_training.context import BuildContext
+from rl_training.hparams.ppo import SPEC, PPOConfig
+from rl_training.seeding import generator_state, set_generator_state
+from rl_training.types import Batch, Metrics, StateDict, UpdateResult
+
+__all__ = ["PPO", "SPEC", "PPOConfig", "ppo_loss"]
+
+
+def ppo_loss(
+    minibatch: Mapping[str, Tensor],
+    *,
+    clip_coef: float,
+    ent_coef: float,
+    vf_coef: float,
+    clip_vf: float | None = None,
+) -> dict[str, Tensor]:
+    """The PPO objective on a minibatch of B rows.
+
+    `minibatch`: logprobs and new_values and entropy of the network being trained; old_logprobs and values of the one
+    that acted; advantages (used as given) and returns. All (B,).
+
+    loss = policy_loss + vf_coef * value_loss + ent_coef * entropy_loss
+    """
+    log_ratio = minibatch["logprobs"] - minibatch["old_logprobs"]
+    ratio = log_ratio.exp()
+    advantages = minibatch["advantages"]
+    clipped_ratio = ratio.clamp(1.0 - clip_coef, 1.0 + clip_coef)
+    policy_loss = -torch.min(ratio * advantages, clipped_ratio * advantages).mean()
+
+    errors = (minibatch["new_values"] - minibatch["returns"]).square()
+    if clip_vf is not None:
+        old_values = minibatch["values"]
+        clipped_values = old_values + (minibatch["new_values"] - old_values).clamp(-clip_vf, clip_vf)
+        errors = torch.max(errors, (clipped_values - minibatch["returns"]).square())
+    value_loss = 0.5 * errors.mean()
+
+    entropy_loss = -minibatch["entropy"].mean()
+    with torch.no_grad():
+        approx_kl = (ratio - 1.0 - log_ratio).mean()  # the k3 estimator: never negative, low variance
+        clip_fraction = ((ratio - 1.0).abs() > clip_coef).float().mean()
+    return {
+        "loss": policy_loss + vf_coef * value_loss + ent_coef * entropy_loss,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy_loss": entropy_loss,
+        "approx_kl": approx_kl,
+        "clip_fraction": clip_fraction,
+    }
+
+
+class PPO(OnPolicyAlgorithm):
+    """Several epochs of minibatch steps on each rollout, stopped early if the policy moved too far."""
+
+    hp: PPOConfig
+
+    def __init__(self, ctx: BuildContext, hp: PPOConfig) -> None:
+        super().__init__(ctx, hp)
+        self.rng = ctx.streams("minibatch")
+
+    def update(self, batch: Batch) -> UpdateResult:
+        rollout = self.prepare(batch)
+        clip_coef, ent_coef = self.scheduled("clip_coef"), self.scheduled("ent_coef")
+        records: list[dict[str, Tensor]] = []
+        epochs, stop = 0, False
+        while epochs < self.hp.num_epochs and not stop:
+            epochs += 1
+            for minibatch, last_of_step in self.minibatches(rollout):
+                losses = self.loss(minibatch, clip_coef, ent_coef)
+                stop = self.moved_too_far(losses)
+                if stop:
+                    break
+                (losses["loss"] / self.hp.grad_accumulation).backward()
+                if last_of_step:
+                    losses["grad_norm"] = self.apply_gradients()
+                    self.optimizer.zero_grad()
+                records.append({name: value.detach() for name, value in losses.items()})
+        self.optimizer.zero_grad()
+        return UpdateResult(
+            {**mean_metrics(records), "epochs": epochs, "clip_coef": clip_coef} | self.rollout_metrics(rollout)
+        )
+
+    def loss(self, rollout: Rollout, clip_coef: float, ent_coef: float) -> dict[str, Tensor]:
+        """`ppo_loss` on some rows of a rollout under the present network."""
+        logprobs, entropy, new_values = self.network(rollout.obs, rollout.actions)
+        minibatch = {
+            "logprobs": logprobs,
+            "old_logprobs": rollout.logprobs,
+            "advantages": normalized(rollout.advantages) if self.hp.normalize_advantage else rollout.advantages,
+            "returns": rollout.returns,
+            "values": rollout.values,
+            "new_values": new_values,
+            "entropy": entropy,
+        }
+        return ppo_loss(
+            minibatch, clip_coef=clip_coef, ent_coef=ent_coef, vf_coef=self.hp.vf_coef, clip_vf=self.hp.clip_vf
+        )
+
+    def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, bool]]:
+        """One pass in random order. The flag marks the last minibatch before an optimiser step."""
+        order = torch.from_numpy(self.rng.permutation(len(rollout))).to(self.policy.device)
+        parts = order.tensor_split(min(self.hp.num_minibatches, len(rollout)))
+        for number, index in enumerate(parts, 1):
+            yield rollout.rows(index), number % self.hp.grad_accumulation == 0 or number == len(parts)
+
+    def moved_too_far(self, losses: Mapping[str, Tensor]) -> bool:
+        return self.hp.target_kl is not None and float(losses["approx_kl"]) > 1.5 * self.hp.target_kl
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "rng": generator_state(self.rng)}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        super().load_state_dict(state)
+        set_generator_state(self.rng, state["rng"])
+
+
+def mean_metrics(records: list[dict[str, Tensor]]) -> Metrics:
+    """The mean of every value over the steps that recorded it."""
+    names = {name: None for record in records for name in record}
+    return {name: torch.stack([r[name] for r in records if name in r]).mean() for name in names}

@@ -1,0 +1,175 @@
+"""Compositions of backbones and heads, and the three interfaces outside code relies on.
+
+`ActorCritic` is what the on-policy algorithms train. `PolicyNetwork`, `ValueNetwork` and `QNetwork` are one backbone
+with one head each, for use by hand and by off-policy algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.config import BackboneConfig, NetworkConfig
+from rl_training.models.backbones import TensorObs, build_backbone, width
+from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
+from rl_training.types import ACTION_MASK, Array, DiscreteSpec, Obs, SpaceSpec, StateDict
+
+
+class ActorCritic(nn.Module):
+    """Policy and state value, on separate backbones or one shared."""
+
+    def __init__(
+        self,
+        observation_space: SpaceSpec,
+        action_space: SpaceSpec,
+        cfg: NetworkConfig,
+        rng: np.random.Generator,
+        *,
+        log_std_init: float = 0.0,
+        use_sde: bool = False,
+    ) -> None:
+        super().__init__()
+        self.actor = build_backbone(observation_space, cfg.actor, rng)
+        self.critic = self.actor if cfg.shared else build_backbone(observation_space, cfg.critic, rng)
+        actor_features, critic_features = width(self.actor), width(self.critic)
+        self.action_head = build_action_head(
+            actor_features, action_space, rng, log_std_init=log_std_init, use_sde=use_sde
+        )
+        self.value_head = ValueHead(critic_features, rng)
+
+    def values(self, obs: TensorObs) -> Tensor:
+        """State values (B,)."""
+        return cast(Tensor, self.value_head(self.critic(obs)))
+
+    def forward(self, obs: TensorObs, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities and entropies of `actions`, and state values; (B,) each."""
+        features = self.actor(obs)
+        logprobs, entropy = self.action_head.logprob_entropy(self.action_head(features), actions, action_mask(obs))
+        values = self.value_head(features if self.critic is self.actor else self.critic(obs))
+        return logprobs, entropy, values
+
+
+class PolicyNetwork(nn.Module):
+    """A policy by itself: backbone + action head."""
+
+    def __init__(
+        self,
+        observation_space: SpaceSpec,
+        action_space: SpaceSpec,
+        cfg: BackboneConfig | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.rng = rng if rng is not None else np.random.default_rng(0)
+        self.backbone = build_backbone(observation_space, cfg or BackboneConfig(), self.rng)
+        self.head: ActionHead = build_action_head(width(self.backbone), action_space, self.rng)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def forward(self, obs: TensorObs) -> ActionParams:
+        return cast(ActionParams, self.head(self.backbone(obs)))
+
+    @torch.no_grad()
+    def get_action(self, obs: Obs | TensorObs, deterministic: bool = False) -> Array:
+        """Actions for a batch of observations, drawn with this network's own generator."""
+        tensors = as_tensors(obs, self.device)
+        mask = action_mask(tensors)
+        mean = self(tensors).mean.cpu().numpy()
+        return self.head.sample(
+            mean, self.rng, deterministic=deterministic, mask=None if mask is None else mask.cpu().numpy()
+        )
+
+    def log_prob(self, obs: TensorObs, actions: Tensor) -> Tensor:
+        return self.head.logprob_entropy(self(obs), actions, action_mask(obs))[0]
+
+    def entropy(self, obs: TensorObs, actions: Tensor) -> Tensor:
+        return self.head.logprob_entropy(self(obs), actions, action_mask(obs))[1]
+
+
+class ValueNetwork(nn.Module):
+    """A state value by itself: backbone + value head."""
+
+    def __init__(
+        self,
+        observation_space: SpaceSpec,
+        cfg: BackboneConfig | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        rng = rng if rng is not None else np.random.default_rng(0)
+        self.backbone = build_backbone(observation_space, cfg or BackboneConfig(), rng)
+        self.head = ValueHead(width(self.backbone), rng)
+
+    def forward(self, obs: TensorObs) -> Tensor:
+        return cast(Tensor, self.head(self.backbone(obs)))
+
+
+class QNetwork(nn.Module):
+    """Action values by itself: backbone + Q head, plain or dueling."""
+
+    def __init__(
+        self,
+        observation_space: SpaceSpec,
+        action_space: DiscreteSpec,
+        cfg: BackboneConfig | None = None,
+        rng: np.random.Generator | None = None,
+        *,
+        dueling: bool = False,
+    ) -> None:
+        super().__init__()
+        rng = rng if rng is not None else np.random.default_rng(0)
+        self.backbone = build_backbone(observation_space, cfg or BackboneConfig(), rng)
+        self.head = (DuelingHead if dueling else QHead)(width(self.backbone), action_space.n, rng)
+
+    def forward(self, obs: TensorObs) -> Tensor:
+        return cast(Tensor, self.head(self.backbone(obs)))
+
+    @torch.no_grad()
+    def get_q_values(self, obs: Obs | TensorObs) -> Tensor:
+        """Values (B, A) of every action, without gradients."""
+        return cast(Tensor, self(as_tensors(obs, next(self.parameters()).device)))
+
+
+# -- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def action_mask(obs: TensorObs) -> Tensor | None:
+    """The reserved mask among Dict observations, if there is one."""
+    return obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+
+
+def as_tensors(obs: Obs | TensorObs, device: torch.device | str = "cpu") -> TensorObs:
+    """Arrays as tensors on `device`; on the CPU they share memory."""
+    if isinstance(obs, dict):
+        return {name: torch.as_tensor(value, device=device) for name, value in obs.items()}
+    return torch.as_tensor(obs, device=device)
+
+
+@torch.no_grad()
+def polyak_update(source: nn.Module, target: nn.Module, tau: float) -> None:
+    """target <- target + tau (source - target) for parameters; buffers are copied. tau = 1 is a hard update."""
+    for online, lagging in zip(source.parameters(), target.parameters(), strict=True):
+        lagging.data.lerp_(online.data, tau)
+    for current, stale in zip(source.buffers(), target.buffers(), strict=True):
+        stale.copy_(current)
+
+
+def parameter_count(modules: Iterable[nn.Module]) -> int:
+    """Trainable numbers, shared ones once."""
+    return sum(p.numel() for p in {id(p): p for m in modules for p in m.parameters()}.values())
+
+
+def module_state(module: nn.Module) -> StateDict:
+    """Parameters and buffers by name as arrays; tied ones share one array."""
+    return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+
+
+def load_module_state(module: nn.Module, state: StateDict) -> None:
+    """The inverse of `module_state`, in place: views of the weights stay valid."""
+    module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
