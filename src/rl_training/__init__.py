@@ -1,0 +1,88 @@
+"""rl_training: a reinforcement-learning workbench.
+
+    import rl_training as rl
+    result = rl.train("ppo/cartpole")
+    policy = rl.load(result.run_dir)
+    action = policy.predict(obs)
+
+Names are imported when first used, so `import rl_training` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rl_training.version import __version__
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.base import BaseAlgorithm
+    from rl_training.callbacks import Callback
+    from rl_training.config import TrainConfig
+    from rl_training.config_loading import load_config
+    from rl_training.env_runner import EnvRunner
+    from rl_training.envs import check_env, make_env, make_vector_env
+    from rl_training.registry import (
+        register_algorithm,
+        register_buffer,
+        register_environment,
+        register_logger,
+        register_network,
+    )
+    from rl_training.saved_policy import evaluate, load
+    from rl_training.trainer import TrainResult, resume, train, train_ppo
+
+_HOME = {
+    "BaseAlgorithm": "algorithms.base",
+    "Callback": "callbacks",
+    "EnvRunner": "env_runner",
+    "TrainConfig": "config",
+    "TrainResult": "trainer",
+    "check_env": "envs",
+    "evaluate": "saved_policy",
+    "load": "saved_policy",
+    "load_config": "config_loading",
+    "make_env": "envs",
+    "make_vector_env": "envs",
+    "register_algorithm": "registry",
+    "register_buffer": "registry",
+    "register_environment": "registry",
+    "register_logger": "registry",
+    "register_network": "registry",
+    "resume": "trainer",
+    "train": "trainer",
+    "train_ppo": "trainer",
+}
+
+__all__ = [
+    "BaseAlgorithm",
+    "Callback",
+    "EnvRunner",
+    "TrainConfig",
+    "TrainResult",
+    "__version__",
+    "check_env",
+    "evaluate",
+    "load",
+    "load_config",
+    "make_env",
+    "make_vector_env",
+    "register_algorithm",
+    "register_buffer",
+    "register_environment",
+    "register_logger",
+    "register_network",
+    "resume",
+    "train",
+    "train_ppo",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'rl_training' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"rl_training.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

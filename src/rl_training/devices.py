@@ -1,0 +1,40 @@
+"""Where torch runs and with how many threads."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from rl_training.config import TrainConfig
+from rl_training.types import ConfigError
+
+
+def resolve_device(cfg: TrainConfig) -> str:
+    """The device to run on: what was asked for if it is there, else the CPU with one warning."""
+    if cfg.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    wanted = torch.device(cfg.device)
+    if (
+        wanted.type == "cpu"
+        or (wanted.type == "cuda" and (wanted.index or 0) < torch.cuda.device_count())
+        or (wanted.type == "mps" and torch.backends.mps.is_available())
+    ):
+        return cfg.device
+    if cfg.strict_device:
+        raise ConfigError(f"device '{cfg.device}' is not available here; drop strict_device to run on the CPU")
+    warnings.warn(f"device '{cfg.device}' is not available here: running on the CPU", stacklevel=2)
+    return "cpu"
+
+
+@contextmanager
+def pinned_threads(count: int) -> Iterator[None]:
+    """Torch with a fixed number of threads: part of what makes a run the same bits again."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,132 @@
+"""Using a trained run: load its policy, predict, evaluate, record a video. For notebooks and `rl eval` alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.checkpointing import Checkpoint, CheckpointManager
+from rl_training.config import TrainConfig
+from rl_training.data.storage import layout
+from rl_training.devices import pinned_threads
+from rl_training.envs import make_env, space_spec
+from rl_training.eval import evaluate_policy, stack_obs
+from rl_training.runs import RunDir
+from rl_training.trainer import build_algorithm, check_supported, eval_env_maker, resolve_algorithm
+from rl_training.types import Array, ConfigError, Policy, Progress
+
+EnvFn = Callable[[], Any]
+
+
+class SavedPolicy:
+    """A trained policy that takes raw observations, one or a batch, and gives actions the environment understands."""
+
+    def __init__(self, policy: Policy, cfg: TrainConfig, checkpoint: Checkpoint, obs_shape: Any) -> None:
+        self.policy = policy
+        self.config = cfg
+        self.env_steps = checkpoint.step
+        self._obs_shape = obs_shape
+        self._rng = np.random.default_rng(cfg.seed)
+        self._carry = policy.initial_carry(1)
+        self._is_first = True
+
+    def predict(self, obs: Any, deterministic: bool = True) -> Array:
+        """The action for one observation, or actions for a batch of them (an extra first axis).
+
+        A policy with memory remembers between calls on single observations; call `reset` when an episode starts.
+        """
+        single = self._is_single(obs)
+        rows = stack_obs([obs]) if single else obs
+        count = 1 if single else len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
+        carry = self._carry if single else self.policy.initial_carry(count)
+        is_first = np.full(count, self._is_first if single else True)
+        result = self.policy.act(rows, carry, is_first, self._rng, deterministic=deterministic)
+        if single:
+            self._carry, self._is_first = result.carry, False
+        return result.env_actions[0] if single else result.env_actions
+
+    def reset(self) -> None:
+        """A new episode starts: forget the last one."""
+        self._is_first = True
+
+    def _is_single(self, obs: Any) -> bool:
+        if isinstance(obs, dict):
+            name = next(iter(self._obs_shape))
+            return bool(np.shape(obs[name]) == self._obs_shape[name])
+        return bool(np.shape(obs) == self._obs_shape)
+
+
+def load(run: str | Path, checkpoint: str | int = "latest", *, env_fn: EnvFn | None = None) -> SavedPolicy:
+    """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`."""
+    directory = RunDir.open(run)
+    cfg = directory.config()
+    check_supported(cfg)
+    spec, hparams = resolve_algorithm(cfg)
+    env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
+    try:
+        observation_space, action_space = space_spec(env.observation_space), space_spec(env.action_space)
+    finally:
+        env.close()
+    algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, Progress())
+    saved = CheckpointManager(directory.path).load(parse_checkpoint(checkpoint), parts={"policy"})
+    algorithm.policy.load_state_dict(saved.parts["policy"])
+    return SavedPolicy(algorithm.policy, cfg, saved, layout(observation_space)[0])
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    checkpoint: str | int = "latest",
+    episodes: int = 100,
+    seed: int | None = None,
+    stochastic: bool = False,
+    num_envs: int | None = None,
+    video: str | Path | None = None,
+    env_fn: EnvFn | None = None,
+) -> dict[str, Any]:
+    """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints."""
+    if episodes < 1:
+        raise ConfigError(f"episodes must be at least 1, not {episodes}")
+    saved = load(run, checkpoint, env_fn=env_fn)
+    cfg = saved.config
+    seed = cfg.seed if seed is None else seed
+    with pinned_threads(cfg.training.num_threads):
+        result = evaluate_policy(
+            saved.policy,
+            eval_env_maker(cfg, env_fn, render=video is not None),
+            episodes=episodes,
+            seed=seed,
+            deterministic=not stochastic,
+            num_envs=num_envs,
+            record=video is not None,
+        )
+    directory = RunDir.open(run)
+    record: dict[str, Any] = {
+        "run": str(directory.path),
+        "checkpoint": str(checkpoint),
+        "env_steps": saved.env_steps,
+        "seed": seed,
+        "deterministic": not stochastic,
+        "episodes": episodes,
+        **result.metrics(),
+        "returns": result.returns.tolist(),
+        "lengths": result.lengths.tolist(),
+    }
+    if video is not None:
+        from rl_training.video import write_video
+
+        path = Path(video) / f"eval_step_{saved.env_steps:012d}.mp4"
+        record["video"] = str(write_video(path, result.frames, fps=result.fps))
+    return record
+
+
+def parse_checkpoint(name: str | int) -> str | int:
+    """ "latest", "best" or a step number."""
+    if isinstance(name, int) or name in ("latest", "best"):
+        return name
+    if name.isdigit():
+        return int(name)
+    raise ConfigError(f"checkpoint must be latest, best or a step number, not '{name}'")

@@ -1,0 +1,65 @@
+"""The end of a run in words and numbers: metrics.json, where the time went, what to type next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rl_training.runs import RunDir
+from rl_training.trainers.base import Trainer
+
+
+def final_metrics(run: RunDir, trainer: Trainer, reason: str) -> dict[str, Any]:
+    """The last value of every metric, with counters and time. Read back from the log, so a resumed run has them all."""
+    latest = last_values(run.logs / "metrics.jsonl")
+    elapsed = trainer.clock.elapsed
+    return {
+        **latest,
+        **trainer.progress.state_dict(),
+        "global_step": trainer.progress.env_steps,
+        "stop_reason": reason,
+        "time/elapsed_seconds": round(elapsed, 3),
+        **{f"time/{name}_seconds": round(value, 3) for name, value in trainer.clock.seconds.items()},
+    }
+
+
+def last_values(path: Path) -> dict[str, Any]:
+    """The newest value of each key of a JSONL file; clock fields are left out."""
+    values: dict[str, Any] = {}
+    if path.exists():
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                values.update(json.loads(line))
+    return {name: value for name, value in values.items() if not name.startswith(("time/", "system/"))}
+
+
+def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason: str) -> str:
+    """What a user reads when the run is over."""
+    steps, elapsed = trainer.progress.env_steps, trainer.clock.elapsed
+    lines = [
+        f"{'stopped' if trainer.interrupted else 'finished'}: {reason}",
+        f"  steps      {steps:,} env steps, {trainer.progress.updates:,} updates, "
+        f"{trainer.progress.episodes:,} episodes in {elapsed:.1f} s",
+    ]
+    if "eval/return_mean" in metrics:
+        spread = f" +- {metrics['eval/return_std']:.1f}" if "eval/return_std" in metrics else ""
+        lines.append(f"  return     {metrics['eval/return_mean']:.1f}{spread} (last evaluation)")
+    elif "rollout/return_mean" in metrics:
+        lines.append(f"  return     {metrics['rollout/return_mean']:.1f} (training episodes)")
+    lines.append(f"  time       {time_breakdown(trainer)}")
+    lines.append(f"  run        {run.path}")
+    if trainer.interrupted:
+        lines += [f"  saved      this step is saved ({steps:,} env steps)", f"  next       rl resume {run.path}"]
+    else:
+        lines.append(f"  next       rl eval {run.path} --video")
+    return "\n".join(lines)
+
+
+def time_breakdown(trainer: Trainer) -> str:
+    """Shares of the wall time, largest first, with what nobody claimed as other."""
+    elapsed = max(trainer.clock.elapsed, 1e-9)
+    parts = sorted(trainer.clock.seconds.items(), key=lambda item: -item[1])
+    shares = [f"{name} {100 * value / elapsed:.0f}%" for name, value in parts if value / elapsed >= 0.005]
+    other = 1.0 - sum(trainer.clock.seconds.values()) / elapsed
+    return ", ".join([*shares, f"other {100 * max(other, 0.0):.0f}%"])

@@ -1,0 +1,434 @@
+"""Assembly: from a config to a running trainer. The only file that knows every part.
+
+`train` and `resume` are the two ways in. What they do is in their bodies, top to bottom; the rest builds one part each.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from rl_training.callbacks import (
+    Callback,
+    CheckpointCallback,
+    EvalCallback,
+    GuardCallback,
+    LogCallback,
+    ProgressCallback,
+    VideoCallback,
+)
+from rl_training.checkpointing import CheckpointManager
+from rl_training.collector import Collector
+from rl_training.config import TrainConfig
+from rl_training.config_loading import check_hparams, load_config, parse_config, validate_config
+from rl_training.context import BuildContext
+from rl_training.data.rollout_buffer import RolloutBuffer
+from rl_training.data.storage import layout
+from rl_training.devices import pinned_threads, resolve_device
+from rl_training.envs import make_env, make_vector_env, space_spec
+from rl_training.eval import EvalResult, evaluate_policy
+from rl_training.guards import Guard
+from rl_training.hparams.base import AlgorithmSpec
+from rl_training.logging import Logger
+from rl_training.progress_display import Display
+from rl_training.registry import algorithms, buffers, import_attr, loggers
+from rl_training.runs import RunDir
+from rl_training.secrets import with_secrets
+from rl_training.seeding import Streams
+from rl_training.signals import StopSignals, requeue_under_slurm
+from rl_training.summary import final_metrics, summary_text
+from rl_training.trainers.base import Trainer
+from rl_training.trainers.on_policy import OnPolicyTrainer
+from rl_training.types import (
+    Algorithm,
+    CheckpointError,
+    ConfigError,
+    DictSpec,
+    Obs,
+    Progress,
+    RLTrainingError,
+    SpaceSpec,
+    Stateful,
+    VectorStep,
+)
+from rl_training.video import find_ffmpeg, write_video
+
+EnvFn = Callable[[], Any]
+ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished (or stopped) run left behind."""
+
+    run_dir: Path
+    checkpoint_path: Path
+    metrics: dict[str, Any] = field(default_factory=dict)
+    stop_reason: str = ""
+    exit_code: int = 0
+
+
+def train(
+    cfg: ConfigLike,
+    env_fn: EnvFn | None = None,
+    *,
+    init_from: str | None = None,
+    source: str | None = None,
+    argv: Sequence[str] = (),
+) -> TrainResult:
+    """Train from a config object, a file, a preset name or a mapping, in a new run directory.
+
+    `env_fn` builds your environment without registering it (a resume then needs it again).
+    `init_from` is "RUN[:STEP]": start from that run's policy.
+    """
+    cfg = with_secrets(as_config(cfg))
+    with pinned_threads(cfg.training.num_threads):
+        trainer = build_trainer(cfg, env_fn)
+        try:
+            users = [user_callback(part) for part in cfg.callbacks]
+            if init_from is not None:
+                warm_start(trainer, cfg, init_from)
+            run = RunDir.create(cfg, source=source, argv=argv, parent=init_from)
+            with run.lock():
+                return execute(trainer, cfg, run, env_fn, users)
+        finally:
+            trainer.close()
+
+
+def resume(run: str | Path, *, total_timesteps: int | None = None, env_fn: EnvFn | None = None) -> TrainResult:
+    """Go on with a run from its newest sound checkpoint, as if it had never stopped."""
+    directory = RunDir.open(run)
+    with directory.lock():
+        cfg = directory.config()
+        if total_timesteps is not None:
+            cfg = replace(cfg, training=replace(cfg.training, total_timesteps=total_timesteps))
+        with pinned_threads(cfg.training.num_threads):
+            trainer = build_trainer(cfg, env_fn)
+            try:
+                users = [user_callback(part) for part in cfg.callbacks]
+                return execute(trainer, cfg, directory, env_fn, users, resumed=True)
+            finally:
+                trainer.close()
+
+
+def execute(
+    trainer: OnPolicyTrainer,
+    cfg: TrainConfig,
+    run: RunDir,
+    env_fn: EnvFn | None,
+    users: Sequence[Callback],
+    *,
+    resumed: bool = False,
+) -> TrainResult:
+    """Run a built trainer inside its locked run directory and leave a record of how it ended."""
+    manager = checkpoint_manager(cfg, run)
+    logger = build_logger(cfg, run)
+    if cfg.logging.trace:
+        trainer.collector.on_step = lambda step: log_transitions(logger, step)
+    trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users)
+    if resumed:
+        checkpoint = manager.load_latest()
+        trainer.load_state_dict(checkpoint.parts)
+        manager.rewind(checkpoint.step)
+        drop_later_videos(run, checkpoint.step)
+        logger.message(f"resumed from {checkpoint.path.name}")
+    exact = bool(getattr(trainer.collector.env, "exact", False)) and run.info().get("exact") is not False
+    run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=cfg.training.num_threads)
+    try:
+        with StopSignals(lambda why: trainer.request_stop(why, interrupted=True)) as signals:
+            reason = trainer.run(cfg.training.total_timesteps)
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt)
+        record_failure(trainer, run, logger, error, status="stopped" if stopped else "failed")
+        raise
+    exit_code = signals.exit_code or 0
+    metrics = final_metrics(run, trainer, reason)
+    run.write_summary(metrics)
+    announce(summary_text(run, trainer, metrics, reason), logger, show=cfg.logging.terminal)
+    if exit_code == 75 and (requeued := requeue_under_slurm()):
+        announce(requeued, logger, show=cfg.logging.terminal)
+    logger.close()
+    run.finish(status="stopped" if trainer.interrupted else "finished", exit_code=exit_code)
+    return TrainResult(
+        run.path, run.checkpoints / f"step_{trainer.progress.env_steps:012d}", metrics, reason, exit_code
+    )
+
+
+def record_failure(
+    trainer: Trainer, run: RunDir, logger: Logger, error: BaseException, status: Literal["stopped", "failed"]
+) -> None:
+    """Leave the terminal and the run directory in order; a full disk must not hide what really happened."""
+    for callback in trainer.callbacks:
+        if isinstance(callback, ProgressCallback):
+            callback.display.close()
+    with suppress(OSError, RLTrainingError):
+        logger.message(f"{type(error).__name__}: {error}")
+        logger.close()
+    with suppress(OSError, RLTrainingError):
+        run.finish(status=status, exit_code=130 if status == "stopped" else 1)
+
+
+def train_ppo(
+    cfg: TrainConfig,
+    total_timesteps: int | None = None,
+    num_envs: int | None = None,
+    num_steps: int | None = None,
+) -> TrainResult:
+    """PPO with the three sizes given by hand; everything else from `cfg`."""
+    return train(
+        replace(
+            cfg,
+            training=replace(cfg.training, total_timesteps=total_timesteps or cfg.training.total_timesteps),
+            env=replace(cfg.env, num_envs=num_envs or cfg.env.num_envs),
+            hparams=replace(cfg.hparams, num_steps=num_steps or cfg.hparams.num_steps),
+        )
+    )
+
+
+# -- building ---------------------------------------------------------------------------------------------------------
+
+
+def as_config(cfg: ConfigLike) -> TrainConfig:
+    if isinstance(cfg, TrainConfig):
+        return validate_config(cfg)
+    return parse_config(cfg) if isinstance(cfg, Mapping) else load_config(cfg)
+
+
+def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> OnPolicyTrainer:
+    """Environment, algorithm, buffer and collector of a run; nothing is written to disk."""
+    check_supported(cfg)
+    spec, hparams = resolve_algorithm(cfg)
+    num_steps = int(getattr(hparams, "num_steps", 0) or mapping_get(hparams, "num_steps", 128))
+    progress = Progress()
+    env = make_vector_env(cfg, env_fn=env_fn)
+    try:
+        observation_space, action_space = space_spec(env.single_observation_space), space_spec(env.single_action_space)
+        algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, progress)
+        streams = Streams(cfg.seed)
+        collector = Collector(env, algorithm.policy, streams("actions"), info_keys=cfg.logging.info_keys)
+        buffer = build_buffer(cfg, observation_space, action_space, num_steps)
+    except BaseException:
+        env.close()
+        raise
+    trainer = OnPolicyTrainer(algorithm, collector, buffer, progress, num_steps, Guard(cfg.monitor.checks))
+    trainer.total_episodes = cfg.training.total_episodes
+    return trainer
+
+
+def check_supported(cfg: TrainConfig) -> None:
+    """Refuse what this version cannot run, before anything is built."""
+    for module in cfg.plugins:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"plugins: cannot import '{module}' ({error}); is it on PYTHONPATH?") from error
+    if cfg.backend == "jax":
+        raise ConfigError("backend: 'jax' is not available in this version; use backend: torch")
+    if cfg.lane == "compiled":
+        raise ConfigError("lane: 'compiled' needs backend: jax, which is not available in this version; use lane: host")
+    for part in cfg.logging.sinks:
+        loggers.get(part.name)
+    if cfg.logging.video_frequency > 0:
+        find_ffmpeg()
+    if cfg.logging.wandb.enabled and importlib.util.find_spec("wandb") is None:
+        raise ConfigError("logging to W&B needs an extra: pip install 'rl-training[tracking]'")
+
+
+def resolve_algorithm(cfg: TrainConfig) -> tuple[AlgorithmSpec, Any]:
+    """The spec behind `algo` and its hyperparameters as the spec's own class."""
+    spec = algorithms.get(cfg.algo)
+    if isinstance(spec, type):
+        spec = AlgorithmSpec(cfg.algo, getattr(spec, "kind", "on_policy"), getattr(spec, "Hparams", dict), build=spec)
+    if not isinstance(spec, AlgorithmSpec):
+        raise ConfigError(
+            f"algorithm '{cfg.algo}' is a {type(spec).__name__}; it must be an AlgorithmSpec or a class such as one "
+            "derived from rl_training.BaseAlgorithm"
+        )
+    if spec.kind not in ("on_policy", "static"):
+        raise ConfigError(f"algorithm '{cfg.algo}' is {spec.kind}; this version trains on_policy and static ones")
+    if isinstance(cfg.hparams, Mapping) and is_dataclass(spec.hparams):
+        return spec, check_hparams(spec.hparams, cfg.hparams, algo=cfg.algo)
+    return spec, cfg.hparams
+
+
+def build_algorithm(
+    cfg: TrainConfig,
+    spec: AlgorithmSpec,
+    hparams: Any,
+    observation_space: SpaceSpec,
+    action_space: SpaceSpec,
+    progress: Progress,
+) -> Algorithm:
+    """The algorithm, if it fits the spaces."""
+    refusal = spec.supports(observation_space, action_space)
+    if refusal is not None:
+        raise ConfigError(f"algorithm '{cfg.algo}' does not fit environment '{cfg.env_id}': {refusal}")
+    if spec.build is None:
+        raise ConfigError(f"algorithm '{cfg.algo}' has no torch implementation; use backend: jax")
+    build = import_attr(spec.build, "algorithm") if isinstance(spec.build, str) else spec.build
+    ctx = BuildContext(
+        observation_space=observation_space,
+        action_space=action_space,
+        num_envs=cfg.env.num_envs,
+        device=resolve_device(cfg),
+        network=cfg.network,
+        streams=Streams(cfg.seed),
+        progress=progress,
+        total_timesteps=cfg.training.total_timesteps,
+        normalize_obs=cfg.env.normalize_obs,
+        normalize_reward=cfg.env.normalize_reward,
+    )
+    return cast(Algorithm, build(ctx, hparams))
+
+
+def build_buffer(
+    cfg: TrainConfig, observation_space: SpaceSpec, action_space: SpaceSpec, num_steps: int
+) -> RolloutBuffer:
+    if isinstance(action_space, DictSpec):
+        raise ConfigError(f"environment '{cfg.env_id}' has a Dict action space, which no algorithm here can use")
+    obs_shape, obs_dtype = layout(observation_space)
+    buffer = buffers.get(cfg.buffer.type or "rollout")(
+        num_steps=num_steps,
+        num_envs=cfg.env.num_envs,
+        obs_shape=obs_shape,
+        action_shape=action_space.shape,
+        obs_dtype=obs_dtype,
+        action_dtype=action_space.dtype,
+    )
+    if not isinstance(buffer, RolloutBuffer):
+        raise ConfigError(f"buffer.type '{cfg.buffer.type}' does not fit '{cfg.algo}', which learns from rollouts")
+    return buffer
+
+
+def build_callbacks(
+    trainer: OnPolicyTrainer,
+    cfg: TrainConfig,
+    run: RunDir,
+    logger: Logger,
+    manager: CheckpointManager,
+    env_fn: EnvFn | None,
+    users: Sequence[Callback],
+) -> list[Any]:
+    """The callbacks in their order; those with state become parts of the checkpoint."""
+    training = cfg.training
+    policy = trainer.algorithm.policy
+
+    def evaluate(**options: Any) -> EvalResult:
+        maker = eval_env_maker(cfg, env_fn, render=options.get("record", False))
+        episodes = 1 if options.get("record") else training.num_eval_episodes
+        return evaluate_policy(policy, maker, episodes=episodes, seed=cfg.seed, **options)
+
+    callbacks: list[tuple[str, Any]] = [("guard", GuardCallback(trainer.guard))]
+    if training.num_eval_episodes > 0:
+        goal = training.stop_at_return
+        callbacks.append(("eval", EvalCallback(evaluate, logger, every=training.eval_frequency, stop_at_return=goal)))
+    if cfg.logging.video_frequency > 0:
+
+        def record(path: Path) -> Path:
+            result = evaluate(record=True)
+            return write_video(path, result.frames, fps=result.fps)
+
+        callbacks.append(("video", VideoCallback(record, run.videos, cfg.logging.video_frequency)))
+    callbacks.append(("log", LogCallback(logger, cfg.logging.log_frequency)))
+    callbacks += [(f"callback_{i}", callback) for i, callback in enumerate(users)]
+    keep_best = cfg.checkpoint.keep_best
+    saver = CheckpointCallback(manager, trainer.guard, every=training.checkpoint_frequency, keep_best=keep_best)
+    callbacks.append(("checkpoint", saver))
+    callbacks.append(("progress", ProgressCallback(Display(training.total_timesteps, enabled=cfg.logging.terminal))))
+    trainer.attached = {name: part for name, part in callbacks if isinstance(part, Stateful)} | {"logs": logger}
+    return [callback for _, callback in callbacks]
+
+
+def build_logger(cfg: TrainConfig, run: RunDir) -> Logger:
+    """JSONL always; TensorBoard, W&B and the user's own where the config asks for them."""
+    wanted = cfg.logging
+    sinks: list[Any] = []
+    if wanted.tensorboard:
+        sinks.append(loggers.get("tensorboard")(run.logs / "tensorboard"))
+    if wanted.wandb.enabled:
+        sinks.append(loggers.get("wandb")(wanted.wandb, run))
+    sinks += [loggers.get(part.name)(**part.kwargs) for part in wanted.sinks]
+    return Logger(run.logs, sinks, redact=run.redactor.text)
+
+
+def announce(text: str, logger: Logger, *, show: bool) -> None:
+    """A few lines for the person at the terminal, kept in train.log too."""
+    logger.message(text)
+    if show:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def log_transitions(logger: Logger, step: VectorStep) -> None:
+    """Every transition of a step to trace.jsonl: for looking closely at short runs."""
+    for i in np.flatnonzero(step.valid):
+        logger.log_step(
+            env=int(i),
+            obs=row_of(step.obs, int(i)),
+            action=step.actions[i],
+            reward=step.rewards[i],
+            next_obs=row_of(step.next_obs, int(i)),
+            terminated=step.terminated[i],
+            truncated=step.truncated[i],
+        )
+
+
+def row_of(obs: Obs, row: int) -> Any:
+    return {name: column[row] for name, column in obs.items()} if isinstance(obs, dict) else obs[row]
+
+
+def user_callback(part: Any) -> Callback:
+    """A callback of the user's, by dotted name."""
+    made = import_attr(part.name, "callback")(**part.kwargs)
+    for method in ("on_start", "on_step", "on_end"):
+        if not callable(getattr(made, method, None)):
+            raise ConfigError(
+                f"callback '{part.name}' has no {method}(); derive it from rl_training.callbacks.Callback"
+            )
+    return cast(Callback, made)
+
+
+# -- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def eval_env_maker(cfg: TrainConfig, env_fn: EnvFn | None, *, render: bool = False) -> Callable[[int], Any]:
+    """Makes evaluation environments: the same stack without what is for training only."""
+    mode = "rgb_array" if render else None
+    return lambda i: make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, index=i, training=False, render_mode=mode)
+
+
+def checkpoint_manager(cfg: TrainConfig, run: RunDir) -> CheckpointManager:
+    keep = cfg.checkpoint
+    return CheckpointManager(run.path, keep_last=keep.keep_last, keep_best=keep.keep_best, keep_every=keep.keep_every)
+
+
+def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
+    """Load the policy of another run, its newest or the given step; everything else starts fresh."""
+    name, _, step = init_from.partition(":") if not Path(init_from).exists() else (init_from, "", "")
+    source = RunDir.open(name, cfg.output_dir)
+    which = int(step) if step.isdigit() else (step or "latest")
+    checkpoint = CheckpointManager(source.path).load(which, parts={"policy"})
+    try:
+        trainer.parts()["policy"].load_state_dict(checkpoint.parts["policy"])
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"--init-from {init_from}: that policy does not fit this run's network or spaces ({error})"
+        ) from error
+
+
+def drop_later_videos(run: RunDir, step: int) -> None:
+    """Videos of steps that the resumed run has yet to take again."""
+    for path in run.videos.glob("step_*.mp4"):
+        if path.stem.removeprefix("step_").isdigit() and int(path.stem.removeprefix("step_")) > step:
+            path.unlink()
+
+
+def mapping_get(hparams: Any, key: str, default: Any) -> Any:
+    return hparams.get(key, default) if isinstance(hparams, Mapping) else default

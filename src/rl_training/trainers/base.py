@@ -1,0 +1,123 @@
+"""The loop every lane shares: train, report, call back, until the budget is spent or somebody asks to stop.
+
+Logging, evaluation, checkpoints, progress and videos are callbacks. A trainer only knows how to take a step and which
+parts make up its state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from rl_training.collector import Episode
+from rl_training.types import CheckpointError, Metrics, Progress, StateDict, Stateful
+
+
+@dataclass(slots=True)
+class Report:
+    """What one train step did, as callbacks see it. They may add metrics before the row is written."""
+
+    before: Progress
+    after: Progress
+    metrics: Metrics
+    episodes: Sequence[Episode] = ()
+    final: bool = False
+    """The budget is spent or the goal reached: no step follows."""
+
+
+class TrainerCallback(Protocol):
+    """What the trainer calls; see `callbacks.Callback` for a base with empty methods."""
+
+    def on_start(self, trainer: Trainer) -> None: ...
+    def on_step(self, trainer: Trainer, report: Report) -> None: ...
+    def on_end(self, trainer: Trainer) -> None: ...
+
+
+@dataclass(slots=True)
+class Clock:
+    """Where the wall time went. Never part of a checkpoint: the clock is not part of what is reproduced."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    started: float = field(default_factory=perf_counter)
+
+    @contextmanager
+    def measure(self, what: str) -> Iterator[None]:
+        begin = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] += perf_counter() - begin
+
+    @property
+    def elapsed(self) -> float:
+        return perf_counter() - self.started
+
+
+class Trainer(ABC):
+    """One run in motion."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.callbacks: list[TrainerCallback] = []
+        self.clock = Clock()
+        self.stop_reason: str | None = None
+        self.interrupted = False
+        self.total_timesteps = 0
+        self.total_episodes: int | None = None
+        self.episodes: list[Episode] = []
+        """Episodes that the latest train step finished."""
+        self.attached: dict[str, Stateful] = {}
+        """Parts that are saved with the trainer's own: logs, callbacks with state."""
+
+    @abstractmethod
+    def train_step(self) -> Metrics:
+        """Collect and learn once; moves `progress`."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, Stateful]:
+        """Everything a checkpoint holds, by name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release environments."""
+
+    def state_dict(self) -> dict[str, StateDict]:
+        """The whole checkpoint: the state of every part by name."""
+        return {name: part.state_dict() for name, part in {**self.parts(), **self.attached}.items()}
+
+    def load_state_dict(self, state: dict[str, StateDict], /) -> None:
+        for name, part in {**self.parts(), **self.attached}.items():
+            if name not in state:
+                raise CheckpointError(f"the checkpoint has no part '{name}' (it has {', '.join(sorted(state))})")
+            part.load_state_dict(state[name])
+
+    def request_stop(self, why: str, *, interrupted: bool = False) -> None:
+        """End after the current step. An interrupted run is saved as it stands and can go on as if nothing happened."""
+        self.stop_reason = self.stop_reason or why
+        self.interrupted = self.interrupted or interrupted
+
+    def run(self, total_timesteps: int) -> str:
+        """Train until `total_timesteps` env steps are done; returns why it stopped."""
+        self.total_timesteps = total_timesteps
+        for callback in self.callbacks:
+            callback.on_start(self)
+        while self.stop_reason is None and not self._budget_spent():
+            before = self.progress.copy()
+            metrics = self.train_step()
+            report = Report(before, self.progress.copy(), metrics, self.episodes, final=self._budget_spent())
+            for callback in self.callbacks:
+                callback.on_step(self, report)
+        reason = self.stop_reason or "budget spent"
+        self.stop_reason = reason
+        for callback in self.callbacks:
+            callback.on_end(self)
+        return reason
+
+    def _budget_spent(self) -> bool:
+        enough_episodes = self.total_episodes is not None and self.progress.episodes >= self.total_episodes
+        return self.progress.env_steps >= self.total_timesteps or enough_episodes
