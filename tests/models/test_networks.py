@@ -13,9 +13,17 @@ from torch import nn
 from rl_training.config import BackboneConfig, NetworkConfig
 from rl_training.models import MLP, ActorCritic, PolicyNetwork, QNetwork, ValueNetwork, build_backbone
 from rl_training.models.networks import load_module_state, module_state, parameter_count, polyak_update
-from rl_training.models.optimization import load_optimizer_state, make_adam, optimizer_state, set_learning_rate
+from rl_training.models.optimization import Adam, FlatParameters
 from rl_training.registry import register_network
-from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+from rl_training.types import (
+    BoxSpec,
+    CheckpointError,
+    ConfigError,
+    DictSpec,
+    DiscreteSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+)
 
 BOX = BoxSpec(np.full(4, -1, np.float32), np.full(4, 1, np.float32), np.dtype(np.float32))
 IMAGE = BoxSpec(np.zeros((2, 3), np.uint8), np.full((2, 3), 255, np.uint8), np.dtype(np.uint8))
@@ -87,15 +95,14 @@ def test_dict_observations_go_through_one_encoder_per_key_and_skip_the_mask():
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_the_numpy_forward_is_the_torch_forward_also_after_a_step(space: BoxSpec | DictSpec, activation: str):
     network = MLP(space, BackboneConfig(activation=activation), rng())
+    optimizer = Adam(FlatParameters(network), eps=1e-5)
     run = network.numpy_forward()
     obs = mixed_obs(7) if space is MIXED else mixed_obs(7)["position"]
     tensors = {k: torch.from_numpy(v) for k, v in obs.items()} if isinstance(obs, dict) else torch.from_numpy(obs)
     for _ in range(2):
         np.testing.assert_allclose(run(obs), network(tensors).detach().numpy(), atol=2e-6)
-        optimizer = make_adam(network, 1e-5)
-        set_learning_rate(optimizer, 0.1)
         network(tensors).sum().backward()
-        optimizer.step()
+        optimizer.step(0.1)
 
 
 def test_a_layer_without_numpy_twin_falls_back_to_torch():
@@ -136,28 +143,49 @@ def test_q_network_and_policy_network_interfaces():
     assert policy.entropy(torch.from_numpy(obs), torch.zeros(50)).max() <= math.log(3) + 1e-6
 
 
+def loss(network: ActorCritic) -> torch.Tensor:
+    obs = torch.linspace(-1, 1, 32).reshape(8, 4)
+    return sum(part.square().sum() for part in network(obs, torch.zeros(8)))
+
+
 def test_module_and_optimiser_state_round_trip_by_name():
-    network = ActorCritic(BOX, DiscreteSpec(2), NetworkConfig(), rng())
-    optimizer = make_adam(network, 1e-5)
-    set_learning_rate(optimizer, 1e-2)
-    obs, actions = torch.randn(8, 4), torch.zeros(8)
+    network, other = (ActorCritic(BOX, DiscreteSpec(2), NetworkConfig(), rng(seed)) for seed in (0, 9))
+    adam, fresh = Adam(FlatParameters(network), eps=1e-5), Adam(FlatParameters(other), eps=1e-5)
 
-    def step(net: ActorCritic, adam: torch.optim.Optimizer) -> None:
-        adam.zero_grad()
-        sum(part.sum() for part in net(obs, actions)).backward()
-        adam.step()
+    def step(net: ActorCritic, optimizer: Adam) -> None:
+        optimizer.zero_grad()
+        loss(net).backward()
+        optimizer.step(1e-2)
 
-    step(network, optimizer)
-    saved = copy.deepcopy((module_state(network), optimizer_state(optimizer, network)))
-    step(network, optimizer)
-    other = ActorCritic(BOX, DiscreteSpec(2), NetworkConfig(), rng(9))
-    adam = make_adam(other, 1e-5)
-    set_learning_rate(adam, 1e-2)
+    step(network, adam)
+    saved = copy.deepcopy((module_state(network), adam.state_dict()))
+    step(network, adam)
     load_module_state(other, saved[0])
-    load_optimizer_state(adam, other, saved[1])
-    step(other, adam)
-    for ours, theirs in zip(network.parameters(), other.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    fresh.load_state_dict(saved[1])
+    step(other, fresh)
+    assert torch.equal(adam.parameters.values, fresh.parameters.values)
+    assert saved[1]["mean"]["value_head.output.weight"].shape == (1, 64)
+    with pytest.raises(CheckpointError, match="value_head"):
+        fresh.load_state_dict({**saved[1], "mean": {"actor": np.zeros(1)}})
+
+
+@pytest.mark.parametrize("max_norm", [None, 0.5])
+def test_flat_adam_is_torch_adam(max_norm: float | None):
+    ours, theirs = (ActorCritic(BOX, DiscreteSpec(2), NetworkConfig(), rng()) for _ in range(2))
+    adam = Adam(FlatParameters(ours), eps=1e-5)
+    reference = torch.optim.Adam(theirs.parameters(), lr=1e-2, eps=1e-5, foreach=False)
+    for _ in range(5):
+        adam.zero_grad()
+        loss(ours).backward()
+        norm = adam.clip(max_norm)
+        adam.step(1e-2)
+        reference.zero_grad()
+        loss(theirs).backward()
+        expected = nn.utils.clip_grad_norm_(theirs.parameters(), max_norm or float("inf"))
+        reference.step()
+        assert float(norm) == pytest.approx(float(expected), rel=1e-5)
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 
 
 def test_a_network_that_is_no_module_is_refused():

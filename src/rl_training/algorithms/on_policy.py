@@ -18,13 +18,7 @@ from rl_training.hparams.base import OnPolicyHparams
 from rl_training.models.backbones import MLP, TensorObs, numpy_layer
 from rl_training.models.heads import ActionHead, StateDependentGaussianHead
 from rl_training.models.networks import ActorCritic, as_tensors, load_module_state, module_state
-from rl_training.models.optimization import (
-    clip_gradients,
-    load_optimizer_state,
-    make_adam,
-    optimizer_state,
-    set_learning_rate,
-)
+from rl_training.models.optimization import Adam, FlatParameters
 from rl_training.normalization import ObsNormalizer, RewardNormalizer
 from rl_training.returns import explained_variance, gae
 from rl_training.schedules import value_at
@@ -54,6 +48,7 @@ class ActorCriticPolicy:
             log_std_init=hp.log_std_init,
             use_sde=hp.use_sde and isinstance(ctx.action_space, BoxSpec),
         ).to(ctx.device)
+        self.parameters = FlatParameters(self.network)
         self.device = torch.device(ctx.device)
         self.action_space = ctx.action_space
         self.normalizer = ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None
@@ -162,7 +157,7 @@ class OnPolicyAlgorithm:
         self.hp = hp
         self.policy = ActorCriticPolicy(ctx, hp)
         self.network = self.policy.network
-        self.optimizer = make_adam(self.network, hp.adam_eps)
+        self.optimizer = Adam(self.policy.parameters, eps=hp.adam_eps)
         self.reward_normalizer = RewardNormalizer(hp.gamma, ctx.num_envs) if ctx.normalize_reward else None
 
     def prepare(self, batch: Batch) -> Rollout:
@@ -228,9 +223,8 @@ class OnPolicyAlgorithm:
         return self.apply_gradients()
 
     def apply_gradients(self) -> Tensor:
-        grad_norm = clip_gradients(self.network, self.hp.max_grad_norm)
-        set_learning_rate(self.optimizer, self.scheduled("learning_rate"))
-        self.optimizer.step()
+        grad_norm = self.optimizer.clip(self.hp.max_grad_norm)
+        self.optimizer.step(self.scheduled("learning_rate"))
         return grad_norm
 
     def rollout_metrics(self, rollout: Rollout) -> Metrics:
@@ -248,10 +242,10 @@ class OnPolicyAlgorithm:
 
     def state_dict(self) -> StateDict:
         rewards = {} if self.reward_normalizer is None else self.reward_normalizer.state_dict()
-        return {"optimizer": optimizer_state(self.optimizer, self.network), "reward_normalizer": rewards}
+        return {"optimizer": self.optimizer.state_dict(), "reward_normalizer": rewards}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        load_optimizer_state(self.optimizer, self.network, state["optimizer"])
+        self.optimizer.load_state_dict(state["optimizer"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
 
