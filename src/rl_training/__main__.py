@@ -1,0 +1,8 @@
+"""`python -m rl_training`, the same as `rl`."""
+
+import sys
+
+from rl_training.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

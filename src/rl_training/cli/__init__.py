@@ -1,0 +1,159 @@
+"""The command `rl`: finds the command, runs it, and turns every outcome into an exit code and a readable line.
+
+Nothing heavy is imported here: help, completion and config checks answer at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.arguments import Arguments, Command, FieldFlag, UsageError, closest, parse, wants_help
+from rl_training.cli.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from rl_training.config import TrainConfig
+
+__all__ = ["load_config", "main"]
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
+
+
+def load_config(path: str | Path) -> TrainConfig:
+    """The config of a file or a preset name."""
+    from rl_training.config_loading import load_config as load
+
+    return load(path)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # modules beside the config, as with `python -m`; installed ones come first
+    show_traceback = "--traceback" in words or os.environ.get("RL_TRAINING_TRACEBACK", "") not in ("", "0")
+    try:
+        with short_warnings(not show_traceback):
+            code = dispatch([word for word in words if word != "--traceback"])
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # the reader (head, less) has gone: stay silent, also when Python flushes stdout at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        return report(error, show_traceback)
+
+
+@contextlib.contextmanager
+def short_warnings(wanted: bool) -> Iterator[None]:
+    """Warnings to the user as one line each, without the place in the code that they were raised from."""
+    usual = warnings.formatwarning
+
+    def short(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
+        is_for_user = category is UserWarning
+        return f"warning: {message}\n" if is_for_user else usual(message, category, *place, **line)
+
+    warnings.formatwarning = short if wanted else usual
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
+def report(error: Exception, show_traceback: bool) -> int:
+    """Say what went wrong on stderr, without a traceback where the user can mend it, and choose the exit code."""
+    if isinstance(error, UsageError):
+        expected, code = True, EXIT_USAGE
+    else:
+        from rl_training.types import ConfigError, RLTrainingError
+
+        expected = isinstance(error, RLTrainingError)
+        code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
+    if show_traceback or not expected:
+        traceback.print_exception(error)
+    if expected:
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        print(
+            f"error: unexpected {type(error).__name__}; unless it comes from code of your own, "
+            "please report it with the lines above and the command",
+            file=sys.stderr,
+        )
+    return code
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the command and run it."""
+    from rl_training.cli import help as help_pages
+
+    if not words:
+        print(help_pages.overview(), file=sys.stderr)
+        return EXIT_USAGE
+    if words[0] == "help":
+        words = [*words[1:], "--help"]
+    if words[0] in ("-h", "--help"):
+        print(help_pages.overview())
+        return 0
+    if words[0] in ("-V", "--version"):
+        from rl_training.version import __version__
+
+        print(f"rl {__version__}")
+        return 0
+    if words[0] == "_complete":
+        from rl_training.cli.completion import print_candidates
+
+        return print_candidates(words[1:])
+    command, rest = find_command(words)
+    if command is None:
+        print(help_pages.family(words[0]))
+        return 0
+    if wants_help(rest):
+        print(help_pages.page(command, rest))
+        return 0
+    return run_command(command, parse_words(command, rest))
+
+
+def find_command(words: Sequence[str]) -> tuple[Command | None, list[str]]:
+    """The command that `words` start with and what follows it; None for the help of a family (`rl config --help`)."""
+    first, rest = words[0], list(words[1:])
+    if first in COMMANDS:
+        return COMMANDS[first], rest
+    family = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ")]
+    if not family:
+        names = sorted({name.split()[0] for name in COMMANDS})
+        kind = "flag" if first.startswith("-") else "command"
+        hint = "" if kind == "flag" else closest(first, names)
+        raise UsageError(f"unknown {kind} '{first}'{hint} (see 'rl --help')")
+    if rest and f"{first} {rest[0]}" in COMMANDS:
+        return COMMANDS[f"{first} {rest[0]}"], rest[1:]
+    if rest and wants_help(rest[:1]):
+        return None, rest
+    if rest:
+        raise UsageError(f"unknown command '{first} {rest[0]}'{closest(rest[0], family)} (see 'rl {first} --help')")
+    raise UsageError(f"'rl {first}' needs one of {', '.join(family)} (see 'rl {first} --help')")
+
+
+def parse_words(command: Command, words: Sequence[str]) -> Arguments:
+    def find_field(flag: str) -> FieldFlag:
+        from rl_training.cli.overrides import find_field as find
+
+        return find(flag, command)
+
+    return parse(command, words, find_field)
+
+
+def run_command(command: Command, arguments: Arguments) -> int:
+    module_name, _, function = command.run.partition(":")
+    code: int = getattr(importlib.import_module(module_name), function)(arguments)
+    return code

@@ -1,0 +1,173 @@
+"""The table of commands: names, flags, examples. Plain data, so that `--help` and completion import nothing else."""
+
+from __future__ import annotations
+
+from rl_training.cli.arguments import Command, Option
+
+HELP = Option("help", "show this help")
+JSON = Option("json", "print one JSON value on stdout, everything else on stderr")
+OUTPUT_DIR = Option("output-dir", "folder to look for RUN in (default runs)", "DIR")
+CONFIG = Option("config", "the same as the argument FILE", "FILE")
+
+SHORT_FORMS = (
+    Option("algo", "algorithm, see 'rl algorithms'", "NAME", field="algo"),
+    Option("env-id", "environment, see 'rl envs'", "ID", field="env_id"),
+    Option("seed", "root of all randomness; 1,2,3 or 0..9 trains one run per seed", "SEEDS", field="seed"),
+    Option("output-dir", "folder that run directories are made in", "DIR", field="output_dir"),
+    Option("total-timesteps", "env steps to train for, over all environments", "N", field="training.total_timesteps"),
+    Option("num-envs", "environments stepped side by side", "N", field="env.num_envs"),
+    Option("device", "cpu, cuda, cuda:1, mps or auto", "DEVICE", field="device"),
+    Option("backend", "torch or jax", "NAME", field="backend", choices=("torch", "jax")),
+    Option("lane", "auto, host or compiled", "NAME", field="lane", choices=("auto", "host", "compiled")),
+    Option("name", "a name to find the run by", "TEXT", field="name"),
+    Option("tags", "labels to find the run by", "A,B", field="tags"),
+    Option("stop-at-return", "stop when an evaluation reaches this mean return", "X", field="training.stop_at_return"),
+)
+
+TRAIN = Command(
+    name="train",
+    summary="train an agent from a preset, a file, or flags alone",
+    run="rl_training.cli.run:train_command",
+    usage="[PRESET|FILE] [flags]",
+    arguments=(0, 1),
+    options=(
+        CONFIG,
+        *SHORT_FORMS,
+        Option("jobs", "runs at a time when --seed names several (default: one per core)", "N"),
+        Option("resume", "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN"),
+        Option("init-from", "start from the weights of another run, at a step if given", "RUN[:STEP]"),
+        Option("debug", "a quick run of a few rollouts with every check on"),
+        Option("dry-run", "show the resolved config and what the run would cost; write nothing"),
+        JSON,
+        HELP,
+    ),
+    takes_fields=True,
+    examples=(
+        "rl train ppo/cartpole",
+        "rl train ppo/cartpole --seed 1,2,3 --jobs 3",
+        "rl train --algo a2c --env-id Acrobot-v1 --total-timesteps 200000",
+        "rl train my.yaml --hparams.clip-coef 0.1 --env.normalize-obs",
+        'rl train my.yaml --hparams.learning-rate "{type: linear, start: 3e-4, end: 0}"',
+    ),
+)
+
+EVAL = Command(
+    name="eval",
+    summary="score a trained agent on fresh episodes",
+    run="rl_training.cli.run:eval_command",
+    usage="RUN [flags]",
+    arguments=(1, 1),
+    options=(
+        Option("checkpoint", "latest, best, or the env steps of a saved one (default latest)", "WHICH"),
+        Option("episodes", "episodes to play (default 100)", "N"),
+        Option("seed", "seed of the episodes (default: the run's own)", "S"),
+        Option("stochastic", "sample actions instead of taking the most likely one"),
+        Option("num-envs", "environments stepped side by side; changes the speed, not the result", "N"),
+        Option("video", "record an episode, into DIR or the run's videos/", "[DIR]", optional_value=True),
+        OUTPUT_DIR,
+        JSON,
+        HELP,
+    ),
+    examples=("rl eval latest", "rl eval runs/ppo__CartPole-v1__seed0__20260101-120000 --checkpoint best --video"),
+    notes="RUN is a run directory, the start of its name or its --name (if only one fits), or 'latest'.",
+)
+
+RESUME = Command(
+    name="resume",
+    summary="continue a stopped run exactly where it was",
+    run="rl_training.cli.run:resume_command",
+    usage="RUN [flags]",
+    arguments=(1, 1),
+    options=(
+        Option("total-timesteps", "train to this many env steps instead of the run's own budget", "N"),
+        OUTPUT_DIR,
+        JSON,
+        HELP,
+    ),
+    examples=("rl resume latest", "rl resume latest --total-timesteps 1000000"),
+    notes=EVAL.notes,
+)
+
+PRESETS = Command(
+    name="presets",
+    summary="list the configs that ship with the package",
+    run="rl_training.cli.listings:presets_command",
+    usage="[FILTER] [--json]",
+    arguments=(0, 1),
+    options=(JSON, HELP),
+    examples=("rl presets", "rl presets ppo"),
+)
+
+ALGORITHMS = Command(
+    name="algorithms",
+    summary="list the algorithms",
+    run="rl_training.cli.listings:algorithms_command",
+    usage="[FILTER] [--json]",
+    arguments=(0, 1),
+    options=(JSON, HELP),
+    examples=("rl algorithms", "rl train --algo ppo --help   # with all hyperparameters of ppo"),
+)
+
+ENVS = Command(
+    name="envs",
+    summary="list the environments that can be built here",
+    run="rl_training.cli.listings:envs_command",
+    usage="[FILTER] [--json]",
+    arguments=(0, 1),
+    options=(JSON, HELP),
+    examples=("rl envs", "rl envs cart"),
+)
+
+CONFIG_SHOW = Command(
+    name="config show",
+    summary="print a config with every default filled in",
+    run="rl_training.cli.configs:show_command",
+    usage="[PRESET|FILE] [flags]",
+    arguments=(0, 1),
+    options=(CONFIG, *SHORT_FORMS, JSON, HELP),
+    takes_fields=True,
+    examples=("rl config show ppo/cartpole", "rl config show --algo a2c > my.yaml"),
+)
+
+CONFIG_VALIDATE = Command(
+    name="config validate",
+    summary="check config and sweep files; all problems at once",
+    run="rl_training.cli.configs:validate_command",
+    usage="FILE... [--json]",
+    arguments=(1, 10_000),
+    options=(JSON, HELP),
+    examples=("rl config validate my.yaml", "rl config validate configs/*/*.yaml"),
+)
+
+CONFIG_MIGRATE = Command(
+    name="config migrate",
+    summary="rewrite a file of an older version in today's layout",
+    run="rl_training.cli.configs:migrate_command",
+    usage="FILE [--write]",
+    arguments=(1, 1),
+    options=(Option("write", "replace the file instead of printing the result"), HELP),
+    examples=("rl config migrate old.yaml", "rl config migrate old.yaml --write"),
+)
+
+COMPLETION = Command(
+    name="completion",
+    summary="print the completion script of a shell",
+    run="rl_training.cli.completion:completion_command",
+    usage="bash|zsh|fish",
+    arguments=(1, 1),
+    options=(HELP,),
+    examples=(
+        "source <(rl completion bash)                        # in ~/.bashrc",
+        "source <(rl completion zsh)                         # in ~/.zshrc, after compinit",
+        "rl completion fish > ~/.config/fish/completions/rl.fish",
+    ),
+)
+
+FIRST = (TRAIN, EVAL, RESUME)
+OTHERS = (PRESETS, ALGORITHMS, ENVS, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
+COMMANDS = {command.name: command for command in FIRST + OTHERS}
+
+EXIT_CODES = (
+    "0 done, 1 failure, 2 usage or config, 3 checked and different, "
+    "130 and 143 stopped by SIGINT and SIGTERM, 75 by SIGUSR1 ('rl resume' continues)"
+)

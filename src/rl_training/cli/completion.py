@@ -1,0 +1,156 @@
+"""Shell completion: three small scripts that ask `rl _complete` what could come next."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl_training.cli.arguments import Arguments, Command, UsageError, closest, is_flag
+from rl_training.cli.commands import COMMANDS
+
+BASH = """\
+_rl_complete() {
+    local IFS=$'\\n'
+    COMPREPLY=($("${COMP_WORDS[0]}" _complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _rl_complete rl
+"""
+
+ZSH = """\
+#compdef rl
+_rl_complete() {
+    local -a found
+    found=(${(f)"$(${words[1]} _complete "${(@)words[2,CURRENT]}" 2>/dev/null)"})
+    if (( $#found )); then compadd -a found; else _files; fi
+}
+compdef _rl_complete rl
+"""
+
+FISH = """\
+function __rl_complete
+    set -l typed (commandline -opc) (commandline -ct)
+    $typed[1] _complete $typed[2..-1] 2>/dev/null
+end
+complete -c rl -a '(__rl_complete)'
+"""
+
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+MAX_RUNS = 200
+
+
+def completion_command(arguments: Arguments) -> int:
+    shell = arguments.positional[0]
+    if shell not in SCRIPTS:
+        raise UsageError(f"no completion for '{shell}'{closest(shell, SCRIPTS)} (known: {', '.join(SCRIPTS)})")
+    print(SCRIPTS[shell], end="")
+    return 0
+
+
+def print_candidates(words: Sequence[str]) -> int:
+    """`words` after `rl`, the last one half typed (or empty); one candidate per line."""
+    # bash splits --flag=value into three words
+    typed = [word for word in words[:-1] if word != "="]
+    current = "" if not words or words[-1] == "=" else words[-1]
+    for candidate in candidates(typed, current):
+        if candidate.startswith(current):
+            print(candidate)
+    return 0
+
+
+def candidates(typed: Sequence[str], current: str) -> list[str]:
+    """Everything that could stand after `typed`; the caller keeps what starts with `current`."""
+    if not typed:
+        return ["--help", "--version"] if current.startswith("-") else first_words()
+    command, rest = command_of(typed)
+    if command is None:
+        return [name.split()[1] for name in COMMANDS if name.startswith(f"{typed[0]} ")]
+    if rest and is_flag(rest[-1]):
+        values = flag_values(command, rest[-1][2:].replace("_", "-"))
+        if values is not None:
+            return values
+    if current.startswith("-"):
+        return [f"--{name}" for name in flag_names(command, rest)]
+    return positional_values(command)
+
+
+def first_words() -> list[str]:
+    return list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+
+
+def command_of(typed: Sequence[str]) -> tuple[Command | None, list[str]]:
+    for length in (1, 2):
+        name = " ".join(typed[:length])
+        if name in COMMANDS:
+            return COMMANDS[name], list(typed[length:])
+    return None, []
+
+
+def flag_names(command: Command, rest: Sequence[str]) -> list[str]:
+    names = [option.name for option in command.options]
+    if command.takes_fields:
+        from rl_training.cli.overrides import field_flags
+
+        names += [flag for flag in field_flags(chosen_algo(rest)) if flag not in names]
+    return names
+
+
+def flag_values(command: Command, flag: str) -> list[str] | None:
+    """What may follow a flag; None after a switch, an empty list where the shell should offer files."""
+    option = next((option for option in command.options if option.name == flag), None)
+    if option is not None and not option.metavar:
+        return None
+    if option is not None and option.choices:
+        return list(option.choices)
+    if flag == "checkpoint":
+        return ["latest", "best"]
+    if flag in ("resume", "init-from"):
+        return run_names()
+    if flag == "config":
+        return presets()
+    if option is not None and not option.field:
+        return []
+    if flag in ("algo", "algorithm.name"):
+        from rl_training.registry import algorithms
+
+        return algorithms.names()
+    from rl_training.cli.overrides import field_choices
+
+    return field_choices(option.field if option else flag)
+
+
+def positional_values(command: Command) -> list[str]:
+    if command.name in ("train", "config show"):
+        return presets()
+    if command.name in ("eval", "resume"):
+        return run_names()
+    if command.name == "completion":
+        return list(SCRIPTS)
+    return []
+
+
+def presets() -> list[str]:
+    from rl_training.config_loading import preset_names
+
+    return preset_names()
+
+
+def run_names(output_dir: str = "runs") -> list[str]:
+    """`latest` and the newest run directories here."""
+    found: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(output_dir) as entries:
+        found = sorted((e.name for e in entries if Path(e.path, "run.json").is_file()), key=lambda n: n[-15:])
+    return ["latest", *found[-MAX_RUNS:]]
+
+
+def chosen_algo(words: Sequence[str]) -> str | None:
+    """The algorithm that a command line names: by flag, or as the first part of a preset."""
+    from rl_training.registry import algorithms
+
+    for flag, value in itertools.pairwise(words):
+        if flag in ("--algo", "--algorithm.name") and value in algorithms:
+            return value
+    first = words[0].partition("/")[0] if words else ""
+    return first if first in algorithms else None

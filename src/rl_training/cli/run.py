@@ -1,0 +1,230 @@
+"""`rl train`, `rl eval`, `rl resume`: from a parsed command line to one call of the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.arguments import Arguments, UsageError
+from rl_training.cli.group import default_jobs, parse_seeds, run_group
+from rl_training.cli.output import bold, note, print_json, stdout_for_the_result
+
+if TYPE_CHECKING:
+    from rl_training.config import TrainConfig
+    from rl_training.trainer import TrainResult
+
+DEBUG_ROLLOUTS = 4
+DEBUG_EPISODES = 2
+UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))
+DEFAULT_BLOCK = 256
+"""Env steps that stand for a rollout where the algorithm has no `num_steps`."""
+
+
+def train_command(arguments: Arguments) -> int:
+    if arguments.switch("resume"):
+        return _train_resume(arguments)
+    seeds = parse_seeds(arguments.overrides["seed"]) if "seed" in arguments.overrides else []
+    jobs = arguments.number("jobs", low=1)
+    arguments.overrides.update({"seed": str(seeds[0])} if seeds else {})
+    cfg = config_of(arguments)
+    if arguments.switch("debug"):
+        cfg = debug_config(arguments, cfg)
+    if arguments.switch("dry-run"):
+        return _dry_run(cfg, seeds, as_json=arguments.switch("json"))
+    if len(seeds) > 1:
+        return run_group(
+            seeds, jobs or default_jobs(), lambda seed: member_words(arguments, seed), as_json=arguments.switch("json")
+        )
+    if jobs is not None:
+        raise UsageError("--jobs is for several seeds, such as --seed 1,2,3")
+    with stdout_for_the_result(arguments.switch("json")):
+        from rl_training.trainer import train
+
+        result = train(cfg, init_from=arguments.text("init-from"), source=source_text(arguments), argv=arguments.words)
+    return _finish(result, arguments)
+
+
+def eval_command(arguments: Arguments) -> int:
+    checkpoint = arguments.text("checkpoint") or "latest"
+    if checkpoint not in ("latest", "best") and not checkpoint.isdecimal():
+        raise UsageError(f"--checkpoint is latest, best or a number of env steps, not '{checkpoint}'")
+    episodes = arguments.number("episodes", low=1)
+    seed = arguments.number("seed")
+    num_envs = arguments.number("num-envs", low=1)
+    with stdout_for_the_result(arguments.switch("json")):
+        run = find_run(arguments)
+        from rl_training.saved_policy import evaluate
+
+        result = evaluate(
+            run,
+            checkpoint=int(checkpoint) if checkpoint.isdecimal() else checkpoint,
+            episodes=100 if episodes is None else episodes,
+            seed=seed,
+            stochastic=arguments.switch("stochastic"),
+            num_envs=num_envs,
+            video=(arguments.text("video") or f"{run}/videos") if arguments.switch("video") else None,
+        )
+    if arguments.switch("json"):
+        print_json(result)
+    else:
+        print(score_text(result))
+    return 0
+
+
+def resume_command(arguments: Arguments) -> int:
+    total_timesteps = arguments.number("total-timesteps", low=1)
+    with stdout_for_the_result(arguments.switch("json")):
+        run = find_run(arguments)
+        from rl_training.trainer import resume
+
+        result = resume(run, total_timesteps=total_timesteps)
+    return _finish(result, arguments)
+
+
+# -- from the command line to a config and a run ----------------------------------------------------------------------
+
+
+def source_of(arguments: Arguments) -> str | None:
+    """The preset or file that was named, as an argument or with --config."""
+    named = [*arguments.positional, *filter(None, [arguments.text("config")])]
+    if len(set(named)) > 1:
+        raise UsageError(f"two configs are named, '{named[0]}' and --config '{named[1]}'; drop one of them")
+    return named[0] if named else None
+
+
+def source_text(arguments: Arguments) -> str | None:
+    """The text of that preset or file, to be kept beside the resolved config."""
+    from rl_training.config_files import find_config
+
+    source = source_of(arguments)
+    return None if source is None else find_config(source).path.read_text(encoding="utf-8-sig")
+
+
+def config_of(arguments: Arguments, changes: dict[str, Any] | None = None) -> TrainConfig:
+    """The resolved config: preset or file, then flags, then `changes`."""
+    from rl_training.cli.overrides import field_values
+    from rl_training.config_loading import load_config, parse_config
+
+    source = source_of(arguments)
+    overrides = field_values(arguments)
+    for path, value in (changes or {}).items():
+        overrides[arguments.spelt.get(path, path)] = value
+    return parse_config({}, overrides, source="the command line") if source is None else load_config(source, overrides)
+
+
+def debug_config(arguments: Arguments, cfg: TrainConfig) -> TrainConfig:
+    """The same run made short and watched closely. Fields given as flags stay, but the budget is a few rollouts."""
+    hparams = cfg.hparams if isinstance(cfg.hparams, Mapping) else vars(cfg.hparams)
+    num_steps = hparams.get("num_steps")
+    rollout = (num_steps if isinstance(num_steps, int) else DEFAULT_BLOCK) * cfg.env.num_envs
+    training = cfg.training
+    wanted: dict[str, tuple[Any, Any]] = {
+        "training.total_timesteps": (training.total_timesteps, min(training.total_timesteps, DEBUG_ROLLOUTS * rollout)),
+        "training.eval_frequency": (training.eval_frequency, rollout),
+        "training.num_eval_episodes": (training.num_eval_episodes, min(training.num_eval_episodes, DEBUG_EPISODES)),
+        "training.checkpoint_frequency": (training.checkpoint_frequency, rollout),
+        "monitor.checks": (cfg.monitor.checks, "full"),
+        "tags": (list(cfg.tags), [*cfg.tags, "debug"]),
+    }
+    given = set(arguments.overrides) - {"training.total_timesteps", "tags"}
+    changes = {path: new for path, (old, new) in wanted.items() if old != new and path not in given}
+    for path, new in changes.items():
+        note(f"debug: {path} {wanted[path][0]} -> {new}")
+    return config_of(arguments, changes)
+
+
+def member_words(arguments: Arguments, seed: int) -> list[str]:
+    """The command line, after `rl train`, of one seed of a group."""
+    source, init_from = source_of(arguments), arguments.text("init-from")
+    words = [source] if source is not None else []
+    words += [f"--{path}={text}" for path, text in arguments.overrides.items() if path != "seed"]
+    words += [f"--init-from={init_from}"] if init_from is not None else []
+    words += ["--debug"] if arguments.switch("debug") else []
+    return [*words, f"--seed={seed}", "--json"]
+
+
+def find_run(arguments: Arguments) -> str:
+    """The directory of the run that was named, by path, name or `latest`."""
+    from rl_training.runs import RunDir
+    from rl_training.types import RunError
+
+    named = arguments.positional[0] if arguments.positional else arguments.text("resume")
+    output_dir = arguments.text("output-dir") or arguments.overrides.get("output_dir") or "runs"
+    try:
+        return str(RunDir.open(str(named), output_dir=output_dir).path)
+    except RunError as error:
+        raise UsageError(str(error)) from error
+
+
+def _train_resume(arguments: Arguments) -> int:
+    extra = [f"--{path}" for path in arguments.overrides if path not in ("training.total_timesteps", "output_dir")]
+    extra += [f"--{name}" for name in arguments.options if name not in ("resume", "json")]
+    extra += arguments.positional
+    if extra:
+        raise UsageError(
+            f"a resumed run keeps its config; drop {', '.join(extra)} (only --total-timesteps may change), "
+            "or start a new run with --init-from"
+        )
+    if "training.total_timesteps" in arguments.overrides:
+        arguments.options["total-timesteps"] = arguments.overrides["training.total_timesteps"]
+    return resume_command(arguments)
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _finish(result: TrainResult, arguments: Arguments) -> int:
+    if arguments.switch("json"):
+        print_json(
+            {
+                "run": result.run_dir,
+                "checkpoint": result.checkpoint_path,
+                "stop_reason": result.stop_reason,
+                "exit_code": result.exit_code,
+                "metrics": result.metrics,
+            }
+        )
+    return result.exit_code
+
+
+def _dry_run(cfg: TrainConfig, seeds: list[int], *, as_json: bool) -> int:
+    from rl_training.config_loading import config_to_mapping, dump_yaml
+
+    with stdout_for_the_result(as_json):
+        from rl_training.plan import plan
+
+        cost = plan(cfg)
+    if as_json:
+        print_json({"config": config_to_mapping(cfg), "plan": cost, "seeds": seeds or [cfg.seed]})
+        return 0
+    print(dump_yaml(cfg).rstrip())
+    print()
+    print(bold("Plan" if len(seeds) < 2 else f"Plan of each of {len(seeds)} runs"))
+    for key, value in cost.items():
+        print(f"  {key.removesuffix('_bytes').replace('_', ' '):<12}  {quantity(key, value)}")
+    note("dry run: nothing was written")
+    return 0
+
+
+def quantity(key: str, value: Any) -> str:
+    """An entry of a plan as a person reads it: bytes in kB, MB or GB, thousands apart."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if not key.endswith("_bytes"):
+        return f"{value:,}"
+    unit, name = next((size, name) for size, name in UNITS if value >= size or size == 1)
+    return f"{value / unit:,.1f} {name}"
+
+
+def score_text(result: dict[str, Any]) -> str:
+    """The result of an evaluation in a few lines."""
+    how = "greedy" if result["deterministic"] else "stochastic"
+    episodes = result["episodes"]
+    return (
+        f"{result['run']}\n"
+        f"checkpoint {result['checkpoint']} at {result['env_steps']:,} env steps; "
+        f"{episodes} {how} episodes, seed {result['seed']}\n"
+        + bold(f"return {result['return_mean']:.2f} +- {result['return_std']:.2f}")
+        + f"  (IQM {result['return_iqm']:.2f}, length {result['length_mean']:.1f})"
+        + (f"\nvideo {result['video']}" if "video" in result else "")
+    )
