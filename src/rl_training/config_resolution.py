@@ -14,7 +14,15 @@ from rl_training.config_fields import FREE_HPARAMS
 from rl_training.config_keys import Layer, document_layer, merge, merged, override_layer
 from rl_training.config_validation import MAX_NAME, Problem, check, located, raise_problems, root_type
 from rl_training.config_yaml import Document, shorten
-from rl_training.registry import Registry, algorithms, buffers, did_you_mean, loggers, networks
+from rl_training.registry import (
+    Registry,
+    algorithms,
+    buffers,
+    did_you_mean,
+    loggers,
+    networks,
+    plugins_are_installed,
+)
 
 PLAIN_STACK = "gym"
 """As `environment.wrapper`: no wrappers of one's own."""
@@ -116,7 +124,7 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
         for path, name, registry in named
         if isinstance(name, str) and ":" not in name and name not in registry
     ]
-    return unknown if unknown and not tree.get("plugins") and not _has_installed_plugins() else []
+    return unknown if unknown and not tree.get("plugins") and not plugins_are_installed() else []
 
 
 def _unknown_name(name: str, registry: Registry) -> str:
@@ -125,9 +133,3 @@ def _unknown_name(name: str, registry: Registry) -> str:
     near = did_you_mean(name, registry.names()) if len(name) <= MAX_NAME else ""
     known = ", ".join(registry.names())
     return f": unknown {registry.kind} {shorten(name)}{near} (known: {known}; your own: {own})"
-
-
-def _has_installed_plugins() -> bool:
-    from importlib.metadata import entry_points
-
-    return bool(entry_points(group="rl_training.plugins"))

@@ -90,6 +90,18 @@ class GitQuery:
         self._processes = [_start_git(directory, command) for command in (status, diff)]
         self._deadline = time.monotonic() + GIT_SECONDS
 
+    def __enter__(self) -> GitQuery:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Whatever happened meanwhile: no process and no pipe is left."""
+        for process in self._processes:
+            if process is not None:
+                process.kill()
+                process.wait()
+                if process.stdout is not None:
+                    process.stdout.close()
+
     def result(self) -> GitState | None:
         """The repository's state, or None outside a repository and without git."""
         status, diff = _read_all(self._processes, MAX_DIFF_BYTES, self._deadline)

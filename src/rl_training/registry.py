@@ -39,6 +39,30 @@ def import_attr(path: str, what: str) -> Any:
         ) from None
 
 
+PLUGIN_GROUP = "rl_training.plugins"
+"""Entry-point group through which an installed package offers its parts."""
+
+
+def plugins_are_installed() -> bool:
+    """Whether any installed package offers parts; nothing is imported."""
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group=PLUGIN_GROUP))
+
+
+def import_plugins(modules: Iterable[str]) -> None:
+    """Import the modules whose decorators register parts, and those that installed packages offer as entry points."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=PLUGIN_GROUP):
+        entry.load()
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"plugins: cannot import '{module}' ({error}); is it on PYTHONPATH?") from error
+
+
 class Registry:
     """Names to objects of one kind. Values may be dotted paths, resolved when first asked for."""
 

@@ -84,7 +84,13 @@ class RunDir:
 
         `source` is the text of the file the config came from; `parent` the run (and step) it was warm-started from.
         """
-        git_query = GitQuery()
+        with GitQuery() as git_query:  # answers while the rest is written
+            return cls._create(cfg, git_query, source, argv, parent)
+
+    @classmethod
+    def _create(
+        cls, cfg: TrainConfig, git_query: GitQuery, source: str | None, argv: Sequence[str], parent: str | None
+    ) -> RunDir:
         redactor = Redactor()
         # every value is in here, so what the file built on is no longer asked for
         public = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})

@@ -38,7 +38,7 @@ from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec
 from rl_training.logging import Logger
 from rl_training.progress_display import Display
-from rl_training.registry import algorithms, buffers, import_attr, loggers
+from rl_training.registry import algorithms, buffers, import_attr, import_plugins, loggers
 from rl_training.runs import RunDir
 from rl_training.secrets import with_secrets
 from rl_training.seeding import Streams
@@ -224,11 +224,7 @@ def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> OnPolicyTrai
 
 def check_supported(cfg: TrainConfig) -> None:
     """Refuse what this version cannot run, before anything is built."""
-    for module in cfg.plugins:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigError(f"plugins: cannot import '{module}' ({error}); is it on PYTHONPATH?") from error
+    import_plugins(cfg.plugins)
     if cfg.backend == "jax":
         raise ConfigError("backend: 'jax' is not available in this version; use backend: torch")
     if cfg.lane == "compiled":

@@ -6,7 +6,7 @@ where the spaces need them, `FrameStack` where asked for, `EpisodeLog`. Plain en
 
 from __future__ import annotations
 
-import importlib
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from rl_training.envs.spaces import convert_spaces
 from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import WRAPPERS, FrameStack
-from rl_training.registry import did_you_mean, import_attr
+from rl_training.registry import did_you_mean, import_attr, import_plugins
 from rl_training.seeding import stream
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
 
@@ -67,15 +67,6 @@ class EnvThunk:
 def evaluation_root(seed: int) -> int:
     """Root of the resets nobody seeds in an evaluation environment: never a seed that training sees."""
     return int(stream(seed, "evaluation resets").integers(2**32))
-
-
-def import_plugins(modules: Iterable[str]) -> None:
-    """Import the modules whose decorators register parts; a module that is loaded already costs nothing."""
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except (ImportError, TypeError, ValueError) as error:  # the last two: relative names, odd characters
-            raise ConfigError(f"plugins: cannot import '{module}' ({error}); is it on PYTHONPATH?") from error
 
 
 # -- one environment --------------------------------------------------------------------------------------------------
@@ -132,6 +123,8 @@ def _build(
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
+        if render_mode == "rgb_array":
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # draws into memory: no screen is looked for
         suites.check_kwargs(creator, {**source.kwargs, **kwargs}, f"environment '{name}'", "env.kwargs")
         return gym.make(source, max_episode_steps, disable_env_checker=True, **kwargs)
     if render_mode is not None and "render_mode" in (suites.parameters_of(source) or ()):
