@@ -1,0 +1,122 @@
+"""The documentation is true: its links lead somewhere, its commands run, every logged metric is explained."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rl_training
+from rl_training.cli import find_command, main, parse_words
+from rl_training.registry import algorithms
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
+    *sorted(
+        path
+        for folder in ("src", "examples", "scripts", "benchmarks", "configs", "tests", "tools")
+        for path in (ROOT / folder).rglob("README.md")
+    ),
+]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+WITH_PATH = "PYTHONPATH=."
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that headings get on the web."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.M)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower())).strip("-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(FENCE.sub("", page.read_text())):
+        if target.startswith(("https://", "mailto:")):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{name_of(page)}: '{target}' does not exist"
+        if anchor:
+            assert anchor in anchors_of(found), f"{name_of(page)}: '{target}' has no such heading"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    def pages(entry: object) -> list[str]:
+        if isinstance(entry, dict):
+            entry = list(entry.values())
+        return [entry] if isinstance(entry, str) else [page for item in entry for page in pages(item)]  # type: ignore[attr-defined]
+
+    listed = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(listed) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def commands() -> list[str]:
+    """Every line of a bash block that runs `rl`, without its comment."""
+    blocks = [block for page in PAGES for language, block in FENCE.findall(page.read_text()) if language == "bash"]
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith(("rl ", f"{WITH_PATH} rl "))]
+    return sorted({shlex.join(shlex.split(line, comments=True)) for line in lines})
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_run(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rl train` runs dry; what needs a finished run is parsed; everything else runs as it is."""
+    words = shlex.split(line)
+    if words[0] == WITH_PATH:
+        monkeypatch.syspath_prepend(ROOT)
+    words = words[words.index("rl") + 1 :]
+    monkeypatch.chdir(ROOT)
+    if words[0] in ("eval", "resume"):
+        command, rest = find_command(words)
+        assert command is not None
+        assert parse_words(command, rest).positional == ["latest"]
+        return
+    if words[0] == "train" and "--help" not in words:
+        words.append("--dry-run")
+    assert main(words) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_examples_name_what_exists(page: Path) -> None:
+    """Every block compiles, what it imports from the package can be imported, and `rl_training.name` is there."""
+    for language, block in FENCE.findall(page.read_text()):
+        if language != "python":
+            continue
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rl_training"):
+                module = importlib.import_module(node.module or "")
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "rl_training":
+                assert hasattr(rl_training, node.attr), f"rl_training.{node.attr} does not exist"
+
+
+@pytest.mark.parametrize("algo", algorithms.names())
+def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
+    """A short run on Box actions, which log the most."""
+    cfg = {
+        "algo": algo,
+        "env_id": "Pendulum-v1",
+        "output_dir": str(tmp_path),
+        "env": {"num_envs": 2, "max_episode_steps": 8},
+        "hparams": {"num_steps": 8},
+        "training": {"total_timesteps": 32, "num_eval_episodes": 1},
+        "logging": {"terminal": False, "tensorboard": False},
+    }
+    rows = (Path(rl_training.train(cfg).run_dir) / "logs" / "metrics.jsonl").read_text().splitlines()
+    logged = {name for row in rows for name in json.loads(row) if name.startswith(("train/", "rollout/", "eval/"))}
+    assert {"rollout/return_mean", "eval/return_mean"} <= logged
+    text = (DOCS / "algorithms" / f"{algo}.md").read_text() + (DOCS / "algorithms" / "index.md").read_text()
+    assert sorted(name for name in logged if f"`{name}`" not in text) == []

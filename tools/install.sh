@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Install the package with its pinned dependencies into a virtual environment: tools/install.sh PYTHON VENV EXTRAS
+# Called by make. Safe to repeat: a finished environment is brought up to date, one that was interrupted or moved is made anew.
+set -euo pipefail
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
+python=$1 venv=$2 extras=$3
+unfinished="$venv/.unfinished"
+
+if ! version=$("$python" -c 'import platform; print(platform.python_version())' 2>/dev/null); then
+    echo "make: there is no '$python' here; install Python 3.11 or newer, or name yours: make PYTHON=/path/to/python3" >&2
+    exit 1
+fi
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "make: rl_training needs Python 3.11 or newer, and '$python' is $version; name another: make PYTHON=python3.12" >&2
+    exit 1
+fi
+
+# The scripts of an environment hold its absolute path, so one that was copied or moved reports another place, or does not run.
+if [ -e "$unfinished" ] || ! "$venv/bin/pip" --version 2>/dev/null | grep -qF "from $PWD/$venv/"; then
+    echo "make: creating $venv with Python $version"
+    if ! "$python" -m venv --clear "$venv"; then
+        echo "make: '$python -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv" >&2
+        exit 1
+    fi
+fi
+
+echo "make: installing rl_training[$extras]; the first time takes a few minutes"
+touch "$unfinished"
+# Once as an option and twice as variables: pip hands only the variables on to the environment that builds the package.
+PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    "$venv/bin/python" -m pip install --quiet -c constraints.txt -e ".[$extras]"
+rm "$unfinished"
