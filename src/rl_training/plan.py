@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import psutil
 
 from rl_training.config import TrainConfig
 from rl_training.data.storage import layout, row_bytes
 from rl_training.envs import space_spec
 from rl_training.trainer import build_trainer
-from rl_training.types import StateDict
+from rl_training.types import StateDict, crossed
 
 BYTES_PER_METRIC = 30
 """A number with its name in metrics.jsonl and in the TensorBoard file together, roughly."""
@@ -22,42 +23,39 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
     trainer = build_trainer(cfg)
     try:
         state = trainer.state_dict()
-        buffer = trainer.buffer
         rollout = trainer.num_steps * cfg.env.num_envs
         env = trainer.collector.env
         obs_row = row_bytes(*layout(space_spec(env.single_observation_space)))
         action_row = row_bytes(*layout(space_spec(env.single_action_space)))
+        resident = int(psutil.Process().memory_info().rss)  # the process as built: libraries, network, environments
     finally:
         trainer.close()
     training = cfg.training
     updates = -(-training.total_timesteps // rollout)
     env_steps = updates * rollout
-    evaluations = times(env_steps, training.eval_frequency) if training.num_eval_episodes else 0
+    evaluations = times(updates, rollout, training.eval_frequency) if training.num_eval_episodes else 0
     checkpoint = array_bytes(state)
-    kept = (
-        cfg.checkpoint.keep_last + int(cfg.checkpoint.keep_best) + times_or_zero(env_steps, cfg.checkpoint.keep_every)
-    )
-    rows = updates if cfg.logging.log_frequency == 0 else times(env_steps, cfg.logging.log_frequency)
+    forever = env_steps // cfg.checkpoint.keep_every if cfg.checkpoint.keep_every else 0
+    kept = cfg.checkpoint.keep_last + int(cfg.checkpoint.keep_best) + forever
+    rows = times(updates, rollout, cfg.logging.log_frequency) if cfg.logging.log_frequency else updates
     parameters = sum(int(array.size) for array in arrays(state["policy"].get("network", state["policy"])))
     return {
         "parameters": parameters,
         "env_steps": env_steps,
         "updates": updates,
         "evaluations": evaluations,
-        "checkpoints": 1 + times(env_steps, training.checkpoint_frequency),
-        "buffer_bytes": buffer.num_steps * buffer.num_envs * (obs_row + action_row + 8),
-        "memory_bytes": 3 * checkpoint + buffer.num_steps * buffer.num_envs * (2 * obs_row + action_row + 40),
+        "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
+        "buffer_bytes": rollout * (obs_row + action_row + 8),
+        "memory_bytes": resident + 2 * checkpoint + rollout * (3 * obs_row + 2 * action_row + 60),
         "disk_bytes": kept * checkpoint + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
     }
 
 
-def times(total: int, every: int) -> int:
-    """How often something happens that happens every `every` steps and at the end."""
-    return 1 if every == 0 else -(-total // every)
-
-
-def times_or_zero(total: int, every: int) -> int:
-    return 0 if every == 0 else total // every
+def times(updates: int, rollout: int, every: int) -> int:
+    """How many of `updates` train steps cross a multiple of `every` env steps, the last one counted in any case."""
+    total = updates * rollout
+    crossings = min(updates, total // every) if every else 0
+    return crossings if crossed(total - rollout, total, every) else crossings + 1
 
 
 def arrays(state: Any) -> list[np.ndarray[Any, Any]]:

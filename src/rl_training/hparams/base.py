@@ -80,7 +80,7 @@ class OnPolicyHparams:
     use_sde: bool = False
     """State-dependent exploration (gSDE) for Box actions: smooth noise instead of fresh noise every step."""
     sde_sample_freq: int = -1
-    """Steps between new gSDE noise matrices; -1 draws one per rollout and episode only."""
+    """Steps between new gSDE noise matrices; -1 draws one per episode only."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_steps", low=1)
