@@ -9,13 +9,14 @@ Triggers are functions of progress before and after a step, so there is no trigg
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from rl_training.checkpointing import CheckpointManager
 from rl_training.collector import Episode
 from rl_training.eval import EvalResult
-from rl_training.guards import Guard
+from rl_training.guards import Guard, Suspects, part_suspects
 from rl_training.logging import Logger
 from rl_training.progress_display import Display
 from rl_training.trainers.base import Report, Trainer
@@ -36,16 +37,23 @@ class Callback:
 
 
 class GuardCallback(Callback):
-    """Stops the run in the update that produced a NaN or Inf."""
+    """Stops the run in the update that produced a NaN or Inf, before anything of it is logged or saved."""
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
 
+    def on_start(self, trainer: Trainer) -> None:
+        """What was loaded: a checkpoint of a run without checks, another run's policy."""
+        self.guard.check_state(self.suspects(trainer))
+
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        self.guard.check_metrics(report.metrics)
-        if self.guard.level == "full":
-            for name in ("policy", "algorithm"):
-                self.guard.check_parameters(name, trainer.parts()[name].state_dict())
+        algorithm = trainer.parts()["algorithm"]
+        self.guard.check_update(report.metrics, algorithm, lambda: self.suspects(trainer), report.before)
+        trainer.clock.seconds["guard"] = self.guard.seconds
+
+    def suspects(self, trainer: Trainer) -> Suspects:
+        parts = trainer.parts()
+        return part_suspects({name: parts[name].state_dict() for name in ("algorithm", "policy")})
 
 
 class EvalCallback(Callback):
@@ -80,7 +88,7 @@ class EvalCallback(Callback):
         metrics = result.metrics()
         row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
         self.logger.log_eval({**trainer.progress.state_dict(), **metrics, **row})
-        if self.stop_at_return is not None and metrics["return_mean"] >= self.stop_at_return:
+        if self.stop_at_return is not None and self.stop_at_return <= metrics["return_mean"] < inf:
             trainer.request_stop(f"solved: evaluation return {metrics['return_mean']:.1f} >= {self.stop_at_return:g}")
         return {f"eval/{name}": value for name, value in metrics.items()}
 
@@ -149,12 +157,11 @@ class CheckpointCallback(Callback):
     def on_start(self, trainer: Trainer) -> None:
         if trainer.progress.env_steps == 0:
             self.save(trainer)
-        else:
-            self.saved_step = trainer.progress.env_steps
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         score = report.metrics.get("eval/return_mean")
-        is_best = self.keep_best and score is not None and (self.best is None or score > self.best)
+        # a NaN would stay the best for ever: nothing is greater
+        is_best = self.keep_best and score is not None and isfinite(score) and (self.best is None or score > self.best)
         if is_best:
             self.best = score
         if is_best or crossed(report.before.env_steps, report.after.env_steps, self.every):
@@ -167,8 +174,7 @@ class CheckpointCallback(Callback):
     def save(self, trainer: Trainer, *, score: float | None = None, best: bool = False) -> None:
         with trainer.clock.measure("checkpoint"):
             state = trainer.state_dict()
-            self.guard.check_parameters("policy", state["policy"])
-            self.guard.check_parameters("algorithm", state["algorithm"])
+            self.guard.check_state(part_suspects({name: state[name] for name in trainer.parts()}))
             step = trainer.progress.env_steps
             metadata: dict[str, Any] = {**trainer.progress.state_dict(), "score": score}
             self.manager.save(state, step=step, metadata=metadata, best=best)

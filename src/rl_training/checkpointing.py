@@ -136,9 +136,10 @@ class CheckpointManager:
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
-            self._point(LATEST, step)
+            # first: a `best` newer than `latest` is dropped by `rewind`, an older one would never be corrected
             if best:
                 self._point(BEST, step)
+            self._point(LATEST, step)
         except OSError as error:
             self._cleaned = False
             raise CheckpointError(self._failure(step, flat.values(), error)) from error
@@ -397,8 +398,10 @@ class CheckpointManager:
 
 
 def _cure(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ". Free disk space, or lower checkpoint.keep_last and keep_every, then go on with `rl resume`"
+    if error.errno == errno.EFBIG:
+        return ". Raise the limit on the size of files (ulimit -f), then go on with `rl resume`"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ". Make the folder yours, or choose another output_dir"
     return ""

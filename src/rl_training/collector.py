@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.guards import Guard
 from rl_training.seeding import generator_state, set_generator_state
 from rl_training.types import Array, Carry, Obs, Policy, StateDict, TransitionSink, VectorStep
 
@@ -58,12 +59,14 @@ class Collector:
         *,
         info_keys: Sequence[str] = (),
         on_step: Callable[[VectorStep], None] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
         self.rng = rng
         self.info_keys = ("is_success", "success", *info_keys)
         self.on_step = on_step
+        self.guard = Guard("off") if guard is None else guard
         self.num_envs = int(env.num_envs)
         self.autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.carry: Carry = policy.initial_carry(self.num_envs)
@@ -79,14 +82,16 @@ class Collector:
         if self.obs is None:  # a new run, or a resumed one: the environment then continues its open episodes
             self.obs = copy_obs(self.env.reset()[0])
         sink.begin(self.obs, self.carry)
-        for _ in range(num_steps):
-            self._step(sink, stats)
+        for t in range(num_steps):
+            self._step(t, sink, stats)
         return stats
 
-    def _step(self, sink: TransitionSink, stats: CollectStats) -> None:
+    def _step(self, t: int, sink: TransitionSink, stats: CollectStats) -> None:
         assert self.obs is not None
         started = perf_counter()
         result = self.policy.act(self.obs, self.carry, self.is_first, self.rng)
+        if result.actions.dtype.kind == "f":
+            self.guard.check_actions(result.actions, t, self.obs, self.carry, self.policy)
         acted = perf_counter()
         raw_obs, rewards, terminated, truncated, infos = self.env.step(result.env_actions)
         stats.env_seconds += perf_counter() - acted

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rl_training.config import NetworkConfig
+from rl_training.guards import Guard
 from rl_training.seeding import Streams
 from rl_training.types import Progress, SpaceSpec
 
@@ -24,6 +25,8 @@ class BuildContext:
     total_timesteps: int = 100_000
     normalize_obs: bool = False
     normalize_reward: bool = False
+    guard: Guard = field(default_factory=Guard)
+    """Stops a gradient that is not finite: see `rl_training.guards`."""
 
     @property
     def fraction(self) -> float:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
+from rl_training.blas import blas_threads, set_blas_threads
 from rl_training.config import TrainConfig
 from rl_training.types import ConfigError
 
@@ -31,10 +32,13 @@ def resolve_device(cfg: TrainConfig) -> str:
 
 @contextmanager
 def pinned_threads(count: int) -> Iterator[None]:
-    """Torch with a fixed number of threads: part of what makes a run the same bits again."""
-    before = torch.get_num_threads()
+    """Torch and NumPy with a fixed number of threads: part of what makes a run the same bits again."""
+    torch_before, blas_before = torch.get_num_threads(), blas_threads()
     torch.set_num_threads(count)
+    set_blas_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(torch_before)
+        if blas_before is not None:
+            set_blas_threads(blas_before)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_training.atomic_io import fault_point
 from rl_training.types import RunError
 
 Row = dict[str, Any]
@@ -90,6 +91,7 @@ class AppendFile:
         """Hand the buffer to the operating system; from then on it survives the end of this process."""
         while self._buffer:
             try:
+                fault_point("write", self.path)
                 written = os.write(self._descriptor, self._buffer)
             except OSError as error:
                 raise self._error(error) from error
@@ -102,6 +104,7 @@ class AppendFile:
         self.flush()
         if self._unsynced:
             try:
+                fault_point("fsync", self.path)
                 os.fsync(self._descriptor)
             except OSError as error:
                 if error.errno != errno.EINVAL:  # pipes and some file systems cannot
@@ -113,8 +116,13 @@ class AppendFile:
         return os.fstat(self._descriptor).st_size + len(self._buffer)
 
     def truncate(self, length: int) -> None:
+        """Cut the file back to `length` bytes."""
         self._buffer.clear()
-        os.ftruncate(self._descriptor, length)
+        try:
+            fault_point("write", self.path)
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise self._error(error) from error
         self._unsynced = True
 
     def close(self) -> None:
@@ -129,4 +137,6 @@ class AppendFile:
         cure = "check its permissions"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             cure = "free some space, then `rl resume` continues from the last checkpoint"
+        elif error.errno == errno.EFBIG:
+            cure = "raise the limit on the size of files (ulimit -f), then `rl resume` continues"
         return RunError(f"cannot write '{self.path}': {error.strerror}; {cure}")

@@ -84,10 +84,14 @@ class RunLock:
                 raise RunError(f"cannot lock the run: {self.path}: {error.strerror}") from error
             self._acquire_by_file()
             return
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, _this_process(), 0)
+        except OSError as error:  # a full disk: the lock would hold, but nobody could say whose it is
+            os.close(descriptor)
+            raise RunError(f"cannot lock the run: {self.path}: {error.strerror}; free some space") from error
         self._descriptor = descriptor
         _held.add(descriptor)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _this_process(), 0)
 
     def release(self) -> None:
         """Give the lock back. The empty file stays: removing it would let two processes lock different files."""

@@ -11,13 +11,14 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_training.atomic_io import atomic_write
+from rl_training.atomic_io import atomic_write, remove_leftovers
 from rl_training.config import TrainConfig
 from rl_training.config_loading import config_to_mapping, parse_config, read_yaml, validate_config
 from rl_training.config_yaml import dump_mapping
@@ -96,11 +97,28 @@ class RunDir:
         public = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})
         redactor.warn_about_needed()
         run = cls(make_run_dir(cfg), redactor)
+        try:
+            run._describe(cfg, public, git_query, source, argv, parent)
+        except BaseException:
+            shutil.rmtree(run.path, ignore_errors=True)  # half a description is no run
+            raise
+        return run
+
+    def _describe(
+        self,
+        cfg: TrainConfig,
+        public: Mapping[str, Any],
+        git_query: GitQuery,
+        source: str | None,
+        argv: Sequence[str],
+        parent: str | None,
+    ) -> None:
+        """Write the configs and, last, `run.json`: a folder without it is no run."""
         resolved = dump_mapping(public)
-        run._write("configs/resolved.yaml", resolved)
-        run._write("configs/source.yaml", resolved if source is None else redactor.text(source))
+        self._write("configs/resolved.yaml", resolved)
+        self._write("configs/source.yaml", resolved if source is None else self.redactor.text(source))
         info: dict[str, Any] = {
-            "id": run.path.name,
+            "id": self.path.name,
             "name": public["name"],
             "status": "running",
             "started": _now(),
@@ -115,12 +133,11 @@ class RunDir:
             "hardware": hardware(),
             "threads": cfg.training.num_threads,
             "exact": None,
-            "argv": redactor.argv(argv),
+            "argv": self.redactor.argv(argv),
         }
-        facts, diff = _git_facts(git_query.result(), redactor)
-        run._write("git.diff", diff)
-        run._write_json("run.json", {**info, "git": facts})
-        return run
+        facts, diff = _git_facts(git_query.result(), self.redactor)
+        self._write("git.diff", diff)
+        self._write_json("run.json", {**info, "git": facts})
 
     @classmethod
     def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> RunDir:
@@ -197,6 +214,20 @@ class RunDir:
         """Record how the run ended and the hash of its metrics."""
         digest = metrics_sha256(self.logs / "metrics.jsonl")
         self.update_info(status=status, exit_code=exit_code, ended=_now(), metrics_sha256=digest)
+
+    def rewind(self, step: int) -> None:
+        """Forget what came after `step`, and what a killed process was writing. Checkpoints and logs do it themselves.
+
+        Called when a run goes on from `step`: videos of later steps will be made again.
+        """
+        with _readable_errors(f"cannot tidy '{self.path}'"):
+            for folder in (self.path, self.videos):
+                if folder.is_dir():
+                    remove_leftovers(folder)
+            for path in self.videos.glob("step_*.mp4"):
+                number = path.stem.removeprefix("step_")
+                if number.isdecimal() and int(number) > step:
+                    path.unlink()
 
     def lock(self) -> RunLock:
         """Context manager: this process has the run, or RunError names the one that has it."""
@@ -341,6 +372,7 @@ def _readable_errors(what: str) -> Iterator[None]:
     cures = {
         errno.ENOSPC: "free some space or choose another output_dir",
         errno.EDQUOT: "your disk quota is used up; free some space or choose another output_dir",
+        errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
         errno.EROFS: "the disk is read-only; choose another output_dir",
         errno.ENAMETOOLONG: "choose a shorter output_dir",
         errno.ENOTDIR: "a file is in the way; move it or choose another output_dir",

@@ -14,9 +14,10 @@ from rl_training.data.storage import layout
 from rl_training.devices import pinned_threads
 from rl_training.envs import make_env, space_spec
 from rl_training.eval import evaluate_policy, stack_obs
+from rl_training.guards import Guard
 from rl_training.runs import RunDir
 from rl_training.trainer import build_algorithm, check_supported, eval_env_maker, resolve_algorithm
-from rl_training.types import Array, ConfigError, Policy, Progress
+from rl_training.types import Array, ConfigError, Policy
 
 EnvFn = Callable[[], Any]
 
@@ -70,7 +71,7 @@ def load(run: str | Path, checkpoint: str | int = "latest", *, env_fn: EnvFn | N
         observation_space, action_space = space_spec(env.observation_space), space_spec(env.action_space)
     finally:
         env.close()
-    algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, Progress())
+    algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, Guard())
     saved = CheckpointManager(directory.path).load(parse_checkpoint(checkpoint), parts={"policy"})
     algorithm.policy.load_state_dict(saved.parts["policy"])
     return SavedPolicy(algorithm.policy, cfg, saved, layout(observation_space)[0])

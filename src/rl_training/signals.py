@@ -12,62 +12,143 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}
 GRACE_SECONDS = 5.0
+CLEANUP_SECONDS = 1.0
+"""What a second SIGINT leaves for closing files and environments."""
+_active: list[StopSignals] = []
+
+
+def _forget_in_forked_child() -> None:
+    # a child that a user's environment forks must die of its own signals, and not pass them on to this run
+    for signals in _active:
+        signals.restore()
+    _active.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_forked_child)
 
 
 class StopSignals:
-    """Context manager that turns signals into a polite request. Does nothing outside the main thread."""
+    """Context manager around a whole run that turns signals into a polite request, from before anything is built.
 
-    def __init__(self, request_stop: Callable[[str], None], grace_seconds: float = GRACE_SECONDS) -> None:
-        self.request_stop = request_stop
+    Python runs a handler only when the main thread is back from whatever C code it is in, so a thread watches the
+    signals too: it keeps the deadlines. Does nothing outside the main thread.
+    """
+
+    def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
         self.grace_seconds = grace_seconds
         self.received: signal.Signals | None = None
+        self.saved = False
+        """Set by whoever has saved the last step: what the last words say if the time runs out after that."""
+        self._request_stop: Callable[[str], None] | None = None
+        self._interrupts = 0
         self._previous: dict[signal.Signals, Any] = {}
-        self._timer: threading.Timer | None = None
+        self._previous_fd = -1
+        self._sockets: tuple[socket.socket, socket.socket] | None = None
 
     @property
     def exit_code(self) -> int | None:
         return None if self.received is None else EXIT_CODES[self.received]
 
+    def bind(self, request_stop: Callable[[str], None]) -> None:
+        """Whom to ask. A signal that came earlier asks now."""
+        self._request_stop = request_stop
+        if self.received is not None:
+            request_stop(self.received.name)
+
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
+            self._sockets = ours, theirs = socket.socketpair()
+            theirs.setblocking(False)
+            self._previous_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+            threading.Thread(target=self._watch, args=(ours,), name="stop-signals", daemon=True).start()
             for number in EXIT_CODES:
                 self._previous[number] = signal.signal(number, self._handle)
+            _active.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._sockets is not None:
+            self.restore()
+            _active.remove(self)
+            self._sockets[1].close()  # the thread reads the end of it and goes
+
+    def restore(self) -> None:
+        """Signals do again what they did before."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         received = signal.Signals(number)
-        if received is signal.SIGINT and self.received is signal.SIGINT:
-            raise KeyboardInterrupt
+        if received is signal.SIGINT:
+            self._interrupts += 1
+            if self._interrupts == 2:
+                raise KeyboardInterrupt
         if self.received is None:
             self.received = received
-            self.request_stop(received.name)
-        if received is signal.SIGTERM and self._timer is None:
-            # a thread, not an alarm: it also fires while the main thread is inside a long C call
-            self._timer = threading.Timer(self.grace_seconds * 0.9, self._give_up)
-            self._timer.daemon = True
-            self._timer.start()
+            if self._request_stop is not None:
+                self._request_stop(received.name)
 
-    def _give_up(self) -> None:
-        sys.stderr.write("SIGTERM: this step did not end in time and is not saved; the last checkpoint stands\n")
-        sys.stderr.flush()
-        os._exit(EXIT_CODES[signal.SIGTERM])
+    def _watch(self, numbers: socket.socket) -> None:
+        """Announce the first signal, and end the process when a deadline passes; until the other end is closed."""
+        deadlines: dict[signal.Signals, float] = {}
+        interrupts = 0
+        announced = False
+        with numbers:
+            while True:
+                left = min(deadlines.values()) - time.monotonic() if deadlines else None
+                numbers.settimeout(None if left is None else max(left, 1e-3))
+                try:
+                    data = numbers.recv(64)
+                except TimeoutError:
+                    self._give_up(min(deadlines, key=deadlines.__getitem__))
+                if not data:
+                    return
+                for number in (signal.Signals(byte) for byte in data if byte in EXIT_CODES):
+                    if not announced:
+                        again = "; once more stops at once" if number is signal.SIGINT else ""
+                        _say(f"{number.name}: stopping after this step{again}")
+                    announced = True
+                    interrupts += number is signal.SIGINT
+                    if number is signal.SIGTERM:
+                        deadlines.setdefault(number, time.monotonic() + 0.9 * self.grace_seconds)
+                    elif number is signal.SIGINT and interrupts == 2:
+                        deadlines.setdefault(number, time.monotonic() + CLEANUP_SECONDS)
+
+    def _give_up(self, number: signal.Signals) -> NoReturn:
+        state = "the last step is saved" if self.saved else "this step is not saved; the last checkpoint stands"
+        _say(f"{number.name}: the time to stop is over: {state}")
+        os._exit(EXIT_CODES[number])
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Programs started inside never see these signals, which schedulers send to every process of a job: the run alone
+    decides what follows from them. One that comes meanwhile is handled at the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_CODES)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _say(text: str) -> None:
+    """To stderr by its number: the thread must not meet the main one inside a buffered stream."""
+    with suppress(OSError):
+        os.write(2, f"{text}\n".encode())
 
 
 def requeue_under_slurm() -> str | None:
@@ -75,5 +156,9 @@ def requeue_under_slurm() -> str | None:
     job = os.environ.get("SLURM_JOB_ID")
     if not job or shutil.which("scontrol") is None:
         return None
-    result = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=30, check=False)
-    return f"requeued SLURM job {job}" if result.returncode == 0 else f"could not requeue job {job}: {result.stderr}"
+    try:
+        subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        words = getattr(error, "stderr", None) or error
+        return f"could not requeue SLURM job {job}: {words}"
+    return f"requeued SLURM job {job}"

@@ -56,6 +56,23 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     return "\n".join(lines)
 
 
+def finished_text(run: RunDir, trainer: Trainer) -> str:
+    """What a user reads who resumes a run that has nothing left to do."""
+    progress, limit = trainer.progress, trainer.total_episodes
+    by_episodes = trainer.decided is None and limit is not None and progress.episodes >= limit
+    go_on = f"resume {run.path} --total-timesteps {2 * progress.env_steps}"
+    if by_episodes:
+        go_on = f"train --init-from {run.path}, with another training.total_episodes"
+    lines = [
+        f"nothing to do: this run is finished ({trainer.decided or 'budget spent'})",
+        f"  steps      {progress.env_steps:,} env steps, {progress.updates:,} updates, {progress.episodes:,} episodes",
+        f"  run        {run.path}",
+        f"  go on      rl {go_on}",
+        f"  next       rl eval {run.path} --video",
+    ]
+    return "\n".join(lines)
+
+
 def time_breakdown(trainer: Trainer) -> str:
     """Shares of the wall time, largest first, with what nobody claimed as other."""
     elapsed = max(trainer.clock.elapsed, 1e-9)

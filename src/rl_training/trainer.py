@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -43,7 +43,7 @@ from rl_training.runs import RunDir
 from rl_training.secrets import with_secrets
 from rl_training.seeding import Streams
 from rl_training.signals import StopSignals, requeue_under_slurm
-from rl_training.summary import final_metrics, summary_text
+from rl_training.summary import final_metrics, finished_text, summary_text
 from rl_training.trainers.base import Trainer
 from rl_training.trainers.on_policy import OnPolicyTrainer
 from rl_training.types import (
@@ -62,6 +62,7 @@ from rl_training.video import find_ffmpeg, write_video
 
 EnvFn = Callable[[], Any]
 ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
+Start = Literal["new", "resumed", "extended"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def train(
     `init_from` is "RUN[:STEP]": start from that run's policy.
     """
     cfg = with_secrets(as_config(cfg))
-    with pinned_threads(cfg.training.num_threads):
+    with StopSignals() as signals, pinned_threads(cfg.training.num_threads):
         trainer = build_trainer(cfg, env_fn)
         try:
             users = [user_callback(part) for part in cfg.callbacks]
@@ -97,23 +98,29 @@ def train(
                 warm_start(trainer, cfg, init_from)
             run = RunDir.create(cfg, source=source, argv=argv, parent=init_from)
             with run.lock():
-                return execute(trainer, cfg, run, env_fn, users)
+                return execute(trainer, cfg, run, env_fn, users, signals)
         finally:
             trainer.close()
 
 
 def resume(run: str | Path, *, total_timesteps: int | None = None, env_fn: EnvFn | None = None) -> TrainResult:
-    """Go on with a run from its newest sound checkpoint, as if it had never stopped."""
+    """Go on with a run from its newest sound checkpoint, as if it had never stopped.
+
+    `total_timesteps` is the run's new budget from now on; a run that is finished goes on only with one.
+    """
     directory = RunDir.open(run)
-    with directory.lock():
+    with StopSignals() as signals, directory.lock():
         cfg = directory.config()
         if total_timesteps is not None:
-            cfg = replace(cfg, training=replace(cfg.training, total_timesteps=total_timesteps))
+            directory.update_info(total_timesteps=total_timesteps)
+        total = directory.info().get("total_timesteps") or cfg.training.total_timesteps
+        cfg = replace(cfg, training=replace(cfg.training, total_timesteps=total))
         with pinned_threads(cfg.training.num_threads):
             trainer = build_trainer(cfg, env_fn)
             try:
                 users = [user_callback(part) for part in cfg.callbacks]
-                return execute(trainer, cfg, directory, env_fn, users, resumed=True)
+                start: Start = "resumed" if total_timesteps is None else "extended"
+                return execute(trainer, cfg, directory, env_fn, users, signals, start=start)
             finally:
                 trainer.close()
 
@@ -124,55 +131,84 @@ def execute(
     run: RunDir,
     env_fn: EnvFn | None,
     users: Sequence[Callback],
+    signals: StopSignals,
     *,
-    resumed: bool = False,
+    start: Start = "new",
 ) -> TrainResult:
     """Run a built trainer inside its locked run directory and leave a record of how it ended."""
-    manager = checkpoint_manager(cfg, run)
     logger = build_logger(cfg, run)
+    manager = checkpoint_manager(cfg, run, logger)
     if cfg.logging.trace:
         trainer.collector.on_step = lambda step: log_transitions(logger, step)
     trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users)
-    if resumed:
-        checkpoint = manager.load_latest()
-        trainer.load_state_dict(checkpoint.parts)
-        manager.rewind(checkpoint.step)
-        drop_later_videos(run, checkpoint.step)
-        logger.message(f"resumed from {checkpoint.path.name}")
-    exact = bool(getattr(trainer.collector.env, "exact", False)) and run.info().get("exact") is not False
-    run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=cfg.training.num_threads)
+    total = cfg.training.total_timesteps
+    if start != "new":
+        restore(trainer, cfg, run, logger, manager)
+        trainer.decided = None if start == "extended" else trainer.decided
+        over = trainer.decided is not None or trainer.budget_spent(total)
+        if over and run.info().get("status") == "finished":
+            logger.close()
+            show(finished_text(run, trainer), cfg)
+            return result_of(trainer, run, "already finished")
     try:
-        with StopSignals(lambda why: trainer.request_stop(why, interrupted=True)) as signals:
-            reason = trainer.run(cfg.training.total_timesteps)
+        exact = bool(getattr(trainer.collector.env, "exact", False)) and run.info().get("exact") is not False
+        run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=cfg.training.num_threads)
+        signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
+        reason = trainer.run(total)
+        signals.saved = True
+        stopped = trainer.interrupted
+        result = result_of(trainer, run, reason, exit_code=(signals.exit_code or 0) if stopped else 0)
+        words = summary_text(run, trainer, result.metrics, reason)
+        logger.message(words)
+        run.write_summary(result.metrics)
+        run.finish(status="stopped" if stopped else "finished", exit_code=result.exit_code)
+        # last: SLURM ends a job that is requeued
+        if result.exit_code == 75 and (requeued := requeue_under_slurm()):
+            logger.message(requeued)
+            words = f"{words}\n{requeued}"
+        logger.close()
     except BaseException as error:
-        stopped = isinstance(error, KeyboardInterrupt)
-        record_failure(trainer, run, logger, error, status="stopped" if stopped else "failed")
+        record_failure(trainer, run, logger, error, saved=signals.saved)
         raise
-    exit_code = signals.exit_code or 0
-    metrics = final_metrics(run, trainer, reason)
-    run.write_summary(metrics)
-    announce(summary_text(run, trainer, metrics, reason), logger, show=cfg.logging.terminal)
-    if exit_code == 75 and (requeued := requeue_under_slurm()):
-        announce(requeued, logger, show=cfg.logging.terminal)
-    logger.close()
-    run.finish(status="stopped" if trainer.interrupted else "finished", exit_code=exit_code)
-    return TrainResult(
-        run.path, run.checkpoints / f"step_{trainer.progress.env_steps:012d}", metrics, reason, exit_code
-    )
+    show(words, cfg)
+    return result
 
 
-def record_failure(
-    trainer: Trainer, run: RunDir, logger: Logger, error: BaseException, status: Literal["stopped", "failed"]
-) -> None:
+def result_of(trainer: Trainer, run: RunDir, reason: str, *, exit_code: int = 0) -> TrainResult:
+    checkpoint = run.checkpoints / f"step_{trainer.progress.env_steps:012d}"
+    return TrainResult(run.path, checkpoint, final_metrics(run, trainer, reason), reason, exit_code)
+
+
+def restore(trainer: Trainer, cfg: TrainConfig, run: RunDir, logger: Logger, manager: CheckpointManager) -> None:
+    """Bring a fresh trainer and the run directory to the newest sound checkpoint."""
+    if not manager.steps() and not (run.logs / "metrics.jsonl").stat().st_size:
+        # ended before the checkpoint of step 0 was there, so the beginning is where it was
+        if parent := run.info().get("parent"):
+            warm_start(trainer, cfg, parent)
+        run.rewind(0)
+        logger.message("resumed from the beginning: the run had no checkpoint yet")
+        return
+    checkpoint = manager.load_latest()
+    trainer.load_state_dict(checkpoint.parts)
+    manager.rewind(checkpoint.step)
+    run.rewind(checkpoint.step)
+    logger.message(f"resumed from {checkpoint.path.name}")
+
+
+def record_failure(trainer: Trainer, run: RunDir, logger: Logger, error: BaseException, *, saved: bool) -> None:
     """Leave the terminal and the run directory in order; a full disk must not hide what really happened."""
+    interrupted = isinstance(error, KeyboardInterrupt)
     for callback in trainer.callbacks:
         if isinstance(callback, ProgressCallback):
             callback.display.close()
+    if interrupted:
+        state = "the last step is saved" if saved else "this step is not saved; the last checkpoint stands"
+        sys.stderr.write(f"{state}: rl resume {run.path}\n")
     with suppress(OSError, RLTrainingError):
         logger.message(f"{type(error).__name__}: {error}")
         logger.close()
     with suppress(OSError, RLTrainingError):
-        run.finish(status=status, exit_code=130 if status == "stopped" else 1)
+        run.finish(status="stopped" if interrupted else "failed", exit_code=130 if interrupted else 1)
 
 
 def train_ppo(
@@ -207,17 +243,19 @@ def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> OnPolicyTrai
     spec, hparams = resolve_algorithm(cfg)
     num_steps = int(getattr(hparams, "num_steps", 0) or mapping_get(hparams, "num_steps", 128))
     progress = Progress()
+    guard = Guard(cfg.monitor.checks, progress)
     env = make_vector_env(cfg, env_fn=env_fn)
     try:
         observation_space, action_space = space_spec(env.single_observation_space), space_spec(env.single_action_space)
-        algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, progress)
+        algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, guard)
         streams = Streams(cfg.seed)
-        collector = Collector(env, algorithm.policy, streams("actions"), info_keys=cfg.logging.info_keys)
+        info_keys = cfg.logging.info_keys
+        collector = Collector(env, algorithm.policy, streams("actions"), info_keys=info_keys, guard=guard)
         buffer = build_buffer(cfg, observation_space, action_space, num_steps)
     except BaseException:
         env.close()
         raise
-    trainer = OnPolicyTrainer(algorithm, collector, buffer, progress, num_steps, Guard(cfg.monitor.checks))
+    trainer = OnPolicyTrainer(algorithm, collector, buffer, progress, num_steps, guard)
     trainer.total_episodes = cfg.training.total_episodes
     return trainer
 
@@ -260,9 +298,9 @@ def build_algorithm(
     hparams: Any,
     observation_space: SpaceSpec,
     action_space: SpaceSpec,
-    progress: Progress,
+    guard: Guard,
 ) -> Algorithm:
-    """The algorithm, if it fits the spaces."""
+    """The algorithm, if it fits the spaces. `guard` brings the run's live progress along."""
     refusal = spec.supports(observation_space, action_space)
     if refusal is not None:
         raise ConfigError(f"algorithm '{cfg.algo}' does not fit environment '{cfg.env_id}': {refusal}")
@@ -276,10 +314,11 @@ def build_algorithm(
         device=resolve_device(cfg),
         network=cfg.network,
         streams=Streams(cfg.seed),
-        progress=progress,
+        progress=guard.progress,
         total_timesteps=cfg.training.total_timesteps,
         normalize_obs=cfg.env.normalize_obs,
         normalize_reward=cfg.env.normalize_reward,
+        guard=guard,
     )
     return cast(Algorithm, build(ctx, hparams))
 
@@ -354,10 +393,9 @@ def build_logger(cfg: TrainConfig, run: RunDir) -> Logger:
     return Logger(run.logs, sinks, redact=run.redactor.text)
 
 
-def announce(text: str, logger: Logger, *, show: bool) -> None:
-    """A few lines for the person at the terminal, kept in train.log too."""
-    logger.message(text)
-    if show:
+def show(text: str, cfg: TrainConfig) -> None:
+    """A few lines for the person at the terminal."""
+    if cfg.logging.terminal:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
@@ -400,9 +438,14 @@ def eval_env_maker(cfg: TrainConfig, env_fn: EnvFn | None, *, render: bool = Fal
     return lambda i: make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, index=i, training=False, render_mode=mode)
 
 
-def checkpoint_manager(cfg: TrainConfig, run: RunDir) -> CheckpointManager:
-    keep = cfg.checkpoint
-    return CheckpointManager(run.path, keep_last=keep.keep_last, keep_best=keep.keep_best, keep_every=keep.keep_every)
+def checkpoint_manager(cfg: TrainConfig, run: RunDir, logger: Logger) -> CheckpointManager:
+    """The run's checkpoints; what they have to say goes to the terminal and to train.log."""
+
+    def report(line: str) -> None:
+        logger.message(line)
+        sys.stderr.write(line + "\n")
+
+    return CheckpointManager(run.path, **asdict(cfg.checkpoint), report=report)
 
 
 def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
@@ -417,13 +460,6 @@ def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
         raise CheckpointError(
             f"--init-from {init_from}: that policy does not fit this run's network or spaces ({error})"
         ) from error
-
-
-def drop_later_videos(run: RunDir, step: int) -> None:
-    """Videos of steps that the resumed run has yet to take again."""
-    for path in run.videos.glob("step_*.mp4"):
-        if path.stem.removeprefix("step_").isdigit() and int(path.stem.removeprefix("step_")) > step:
-            path.unlink()
 
 
 def mapping_get(hparams: Any, key: str, default: Any) -> Any:

@@ -52,7 +52,11 @@ class EnvError(RLTrainingError):
 
 
 class NonFiniteError(RLTrainingError):
-    """A NaN or Inf where learning needs a number; the message names the tensor."""
+    """A NaN or Inf where learning needs a number; the message names the tensor, and so does `name`."""
+
+    def __init__(self, message: str, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
 
 
 # -- spaces -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import IO
 import numpy as np
 
 from rl_training.atomic_io import fault_point, fsync_dir, rename, temporary_path
+from rl_training.signals import shielded
 from rl_training.types import Array, ConfigError, RunError
 
 
@@ -95,13 +96,13 @@ def _start(ffmpeg: str, path: Path, shape: tuple[int, ...], fps: float, errors: 
     codec = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "23"]
     # the temporary name has no suffix that tells the format; the index goes first, so that playing starts at once
     container = ["-f", "mp4", "-movflags", "+faststart", f"file:{path}"]
-    return subprocess.Popen(
-        [ffmpeg, "-y", "-loglevel", "error", *pictures, *codec, *container],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=errors,
-        process_group=0,  # Ctrl-C is for this process, which then finishes the file
-    )
+    with shielded():  # a run that is stopped finishes the file first
+        return subprocess.Popen(
+            [ffmpeg, "-y", "-loglevel", "error", *pictures, *codec, *container],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
 
 
 def _rgb(frame: Array, index: int) -> Array:

@@ -75,7 +75,7 @@ def test_a_save_asks_the_disk_in_the_order_that_survives_a_power_cut(run_dir: Pa
         writes = [i for i, (operation, path) in enumerate(seen) if operation == "write" and path == f"*/{name}"]
         assert writes[-1] < seen.index(("fsync", f"*/{name}")) < seen.index(("fsync", "*")) < published
     assert seen[published + 1] == ("fsync", "")
-    assert [path for operation, path in seen if operation == "rename"] == ["step_000000000030", "latest", "best", "*"]
+    assert [path for operation, path in seen if operation == "rename"] == ["step_000000000030", "best", "latest", "*"]
     retired = seen.index(("rename", "*"))
     assert seen[retired - 1][0] == "fsync"
     assert seen[retired + 1][0] == "fsync"

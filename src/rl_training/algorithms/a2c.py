@@ -42,7 +42,7 @@ def policy_gradient_update(algorithm: OnPolicyAlgorithm, rollout: Rollout, weigh
         "entropy": entropy,
     }
     losses = policy_gradient_loss(minibatch, ent_coef=algorithm.scheduled("ent_coef"), vf_coef=hp.vf_coef)
-    losses["grad_norm"] = algorithm.step(losses["loss"])
+    losses["grad_norm"] = algorithm.step(losses)
     return UpdateResult({name: value.detach() for name, value in losses.items()} | algorithm.rollout_metrics(rollout))
 
 

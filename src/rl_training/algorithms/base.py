@@ -6,11 +6,12 @@ implement the `Algorithm` protocol of `rl_training.types` instead: nothing in th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rl_training.algorithms.on_policy import to_env
 from rl_training.context import BuildContext
@@ -50,6 +51,11 @@ class BaseAlgorithm:
 
     def observe(self, batch: Batch) -> None:
         """Called after `update`, for statistics that must not move inside a rollout."""
+
+    def watched(self) -> Iterator[Tensor]:
+        """What the NaN guard looks at after each update."""
+        for network in self.networks.values():
+            yield from (parameter.detach() for parameter in network.parameters())
 
     def state_dict(self) -> StateDict:
         modules = nn.ModuleDict(self.networks)

@@ -1,11 +1,12 @@
 """What the on-policy algorithms share: the acting policy, the way from a rollout to targets, and one optimiser step.
 
 Nothing here is specific to a loss. An algorithm reads: `rollout = self.prepare(batch)`, its own loss on rows of it,
-then `self.step(loss)`.
+then `self.step(losses)`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rl_training.context import BuildContext
+from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.models.backbones import MLP, TensorObs, numpy_layer
 from rl_training.models.heads import ActionHead, StateDependentGaussianHead
@@ -159,6 +161,7 @@ class OnPolicyAlgorithm:
         self.network = self.policy.network
         self.optimizer = Adam(self.policy.parameters, eps=hp.adam_eps)
         self.reward_normalizer = RewardNormalizer(hp.gamma, ctx.num_envs) if ctx.normalize_reward else None
+        self.check_every_step = ctx.guard.every_step(ctx.device)
 
     def prepare(self, batch: Batch) -> Rollout:
         """Values, log-probabilities, advantages and returns of a rollout under the current network."""
@@ -216,16 +219,40 @@ class OnPolicyAlgorithm:
         """The present value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)
 
-    def step(self, loss: Tensor) -> Tensor:
-        """Backward, clip, step; returns the gradient norm before clipping."""
+    def step(self, losses: Mapping[str, Tensor]) -> Tensor:
+        """Backward from `losses["loss"]`, clip, step; returns the gradient norm before clipping."""
         self.optimizer.zero_grad()
-        loss.backward()
-        return self.apply_gradients()
+        losses["loss"].backward()
+        return self.apply_gradients(losses)
 
-    def apply_gradients(self) -> Tensor:
-        grad_norm = self.optimizer.clip(self.hp.max_grad_norm)
+    def apply_gradients(self, losses: Mapping[str, Tensor]) -> Tensor:
+        """Clip and step; a gradient that is not finite stops here, before it spoils a parameter."""
+        grad_norm = self.optimizer.grad_norm()
+        if self.check_every_step:
+            self.ctx.guard.check_gradients(grad_norm, lambda: self.suspects(losses))
+        self.optimizer.clip(self.hp.max_grad_norm, grad_norm)
         self.optimizer.step(self.scheduled("learning_rate"))
         return grad_norm
+
+    def watched(self) -> Iterator[Tensor | Array]:
+        """What the guard looks at after each update: parameters, moments, statistics."""
+        yield from (self.policy.parameters.values, self.optimizer.mean, self.optimizer.square)
+        for normalizer in (self.policy.normalizer, self.reward_normalizer):
+            if normalizer is not None:
+                yield from (array for _, array in leaves(normalizer.state_dict(), ""))
+
+    def suspects(self, losses: Mapping[str, Tensor]) -> Suspects:
+        """Where a bad gradient may come from, what spoils before what is spoilt."""
+        yield "optimizer/", self.optimizer.state_dict()
+        if self.reward_normalizer is not None:
+            rewards = self.reward_normalizer.state_dict()
+            yield "reward_normalizer/open_returns", rewards["open_returns"]
+            yield "reward_normalizer/statistics/", rewards["statistics"]
+        if self.policy.normalizer is not None:
+            yield "normalizer/", self.policy.normalizer.state_dict()
+        yield "parameter ", module_state(self.network)
+        yield "train/", total_last(losses)
+        yield "gradient of ", self.policy.parameters.by_name(self.policy.parameters.grad)
 
     def rollout_metrics(self, rollout: Rollout) -> Metrics:
         """What is worth knowing of every rollout, whatever the loss."""

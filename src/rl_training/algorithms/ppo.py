@@ -9,6 +9,7 @@ log-probabilities and values of the acting policy are computed in one pass at th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -88,7 +89,7 @@ class PPO(OnPolicyAlgorithm):
                     break
                 (losses["loss"] / self.hp.grad_accumulation).backward()
                 if last_of_step:
-                    losses["grad_norm"] = self.apply_gradients()
+                    losses["grad_norm"] = self.apply_gradients(losses)
                     self.optimizer.zero_grad()
                 records.append({name: value.detach() for name, value in losses.items()})
         self.optimizer.zero_grad()
@@ -120,7 +121,11 @@ class PPO(OnPolicyAlgorithm):
             yield rollout.rows(index), number % self.hp.grad_accumulation == 0 or number == len(parts)
 
     def moved_too_far(self, losses: Mapping[str, Tensor]) -> bool:
-        return self.hp.target_kl is not None and float(losses["approx_kl"]) > 1.5 * self.hp.target_kl
+        if self.hp.target_kl is None:
+            return False
+        # what is not finite is a fault for the guard to name, not a reason to end the update as if all were well
+        approx_kl, loss = float(losses["approx_kl"]), float(losses["loss"].detach())
+        return 1.5 * self.hp.target_kl < approx_kl < math.inf and math.isfinite(loss)
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "rng": generator_state(self.rng)}

@@ -73,6 +73,7 @@ def serve(control_fd: int) -> None:
         # a handler, not SIG_IGN: programs that an environment starts would inherit that
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED_SIGNALS)  # held back since before this process began
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what an environment printed is not lost when its worker dies

@@ -28,6 +28,7 @@ from rl_training.envs.worker_protocol import (
     pack,
     read_message,
 )
+from rl_training.signals import shielded
 from rl_training.types import EnvError
 
 SERVER_TIMEOUT = 60.0
@@ -62,7 +63,7 @@ class WorkerServer:
         flags = ["-O"] * sys.flags.optimize + [f"-W{option}" for option in sys.warnoptions]
         # a process that forks must not have threads, and the workers fill the cores already
         environ = {**os.environ, **ONE_THREAD}
-        with theirs:
+        with theirs, shielded():  # until it has handlers of its own
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", code], stdin=subprocess.DEVNULL, pass_fds=[fd], env=environ
             )

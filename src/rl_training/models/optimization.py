@@ -64,13 +64,17 @@ class Adam:
     def zero_grad(self) -> None:
         self.parameters.grad.zero_()
 
+    def grad_norm(self) -> Tensor:
+        """The norm of all gradients together."""
+        return cast(Tensor, torch.linalg.vector_norm(self.parameters.grad))
+
     @torch.no_grad()
-    def clip(self, max_norm: float | None) -> Tensor:
-        """The norm of the gradient; beyond `max_norm` the gradient is scaled down to it."""
-        norm = torch.linalg.vector_norm(self.parameters.grad)
+    def clip(self, max_norm: float | None, norm: Tensor | None = None) -> Tensor:
+        """The norm of the gradient, if it is not given; beyond `max_norm` the gradient is scaled down to it."""
+        norm = self.grad_norm() if norm is None else norm
         if max_norm is not None:
             self.parameters.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
-        return cast(Tensor, norm)
+        return norm
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:

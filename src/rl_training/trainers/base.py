@@ -66,6 +66,8 @@ class Trainer(ABC):
         self.callbacks: list[TrainerCallback] = []
         self.clock = Clock()
         self.stop_reason: str | None = None
+        self.decided: str | None = None
+        """Why the run itself chose to end (goal reached, a callback); saved, so that a resumed run ends there too."""
         self.interrupted = False
         self.total_timesteps = 0
         self.total_episodes: int | None = None
@@ -88,9 +90,11 @@ class Trainer(ABC):
 
     def state_dict(self) -> dict[str, StateDict]:
         """The whole checkpoint: the state of every part by name."""
-        return {name: part.state_dict() for name, part in {**self.parts(), **self.attached}.items()}
+        parts = {name: part.state_dict() for name, part in {**self.parts(), **self.attached}.items()}
+        return {**parts, "stop": {"decided": self.decided}}
 
     def load_state_dict(self, state: dict[str, StateDict], /) -> None:
+        self.decided = state.get("stop", {}).get("decided")
         for name, part in {**self.parts(), **self.attached}.items():
             if name not in state:
                 raise CheckpointError(f"the checkpoint has no part '{name}' (it has {', '.join(sorted(state))})")
@@ -100,16 +104,20 @@ class Trainer(ABC):
         """End after the current step. An interrupted run is saved as it stands and can go on as if nothing happened."""
         self.stop_reason = self.stop_reason or why
         self.interrupted = self.interrupted or interrupted
+        if not interrupted:
+            self.decided = self.decided or why
 
     def run(self, total_timesteps: int) -> str:
         """Train until `total_timesteps` env steps are done; returns why it stopped."""
         self.total_timesteps = total_timesteps
+        self.stop_reason = self.stop_reason or self.decided
         for callback in self.callbacks:
             callback.on_start(self)
-        while self.stop_reason is None and not self._budget_spent():
+        while self.stop_reason is None and not self.budget_spent(total_timesteps):
             before = self.progress.copy()
             metrics = self.train_step()
-            report = Report(before, self.progress.copy(), metrics, self.episodes, final=self._budget_spent())
+            spent = self.budget_spent(total_timesteps)
+            report = Report(before, self.progress.copy(), metrics, self.episodes, final=spent)
             for callback in self.callbacks:
                 callback.on_step(self, report)
         reason = self.stop_reason or "budget spent"
@@ -118,6 +126,7 @@ class Trainer(ABC):
             callback.on_end(self)
         return reason
 
-    def _budget_spent(self) -> bool:
+    def budget_spent(self, total_timesteps: int) -> bool:
+        """Whether no step of a run of `total_timesteps` env steps is left."""
         enough_episodes = self.total_episodes is not None and self.progress.episodes >= self.total_episodes
-        return self.progress.env_steps >= self.total_timesteps or enough_episodes
+        return self.progress.env_steps >= total_timesteps or enough_episodes

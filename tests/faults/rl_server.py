@@ -1,0 +1,134 @@
+"""Program: run `rl` commands in forked processes, so that each starts in milliseconds instead of importing torch again.
+
+Reads one JSON request per line and answers with one line:
+
+    {"words": [...], "output": PATH, "variables": {...}, "fault": null | {...}, "limit": null | BYTES}
+        -> the pid of the command
+    {"wait": PID, "seconds": S}
+        -> its exit code (minus the signal that killed it), or null if it still runs
+
+A child is what a shell would start, in the folder of its output (PATH.out, PATH.err): its own session, killed or
+stopped like any process. See `Fault` for what can happen to it on the disk; `limit` is the largest file it may write.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rl_training import atomic_io
+from rl_training.cli import main
+
+PRELOAD = (
+    "rl_training.algorithms.ppo",
+    "rl_training.cli.help",
+    "rl_training.cli.overrides",
+    "rl_training.cli.run",
+    "rl_training.tensorboard",
+    "rl_training.trainer",
+    "gymnasium.envs.box2d",
+    "gymnasium.envs.classic_control",
+    "psutil",
+    "torch.fx.experimental.symbolic_shapes",
+)
+"""What a run imports sooner or later."""
+UNPREDICTABLE = re.compile(rf"{atomic_io.TEMPORARY.pattern}|(?<=tfevents).*")
+
+
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}
+
+
+class Fault:
+    """A hook for every operation on the disk. Operations are named as in "rename checkpoints/latest 3": what, where in
+    the run directory (what is different every time is `*`), and the how manieth of that name.
+
+    kind "record" writes the names to the file `at`; "kill" kills the process before the operation `at`, "stop" sends it
+    SIGTERM there; "full" lets the disk be full from there on, for everything that needs space.
+    """
+
+    def __init__(self, kind: str, at: str) -> None:
+        self.kind = kind
+        self.at = at
+        self.seen: Counter[str] = Counter()
+        self.full = False
+
+    def __call__(self, operation: str, path: Path) -> None:
+        depth = next(depth for depth, part in enumerate(path.parts) if "__seed" in part)
+        name = f"{operation} {'/'.join(UNPREDICTABLE.sub('*', part) for part in path.parts[depth + 1 :]) or '.'}"
+        self.seen[name] += 1
+        name = f"{name} {self.seen[name]}"
+        if self.kind == "record":
+            with open(self.at, "a") as file:
+                file.write(f"{name}\n")
+        elif self.kind in SIGNALS and name == self.at:
+            os.kill(os.getpid(), SIGNALS[self.kind])
+        elif self.kind == "full":
+            self.full = self.full or name == self.at
+            if self.full and (operation in ("create", "write") or (operation == "fsync" and path.is_file())):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def run(request: dict[str, Any]) -> None:
+    """In the child: one command, from its words to its exit code."""
+    code = 70
+    try:
+        os.setsid()
+        for fd, ending in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{request['output']}.{ending}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), fd)
+        os.chdir(os.path.dirname(request["output"]))
+        os.environ.update(request["variables"])
+        if request["limit"] is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["limit"], request["limit"]))
+        if request["fault"] is None:
+            code = main(request["words"])
+        else:
+            with atomic_io.fault_hook(Fault(**request["fault"])):
+                code = main(request["words"])
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait(pid: int, seconds: float) -> int | None:
+    deadline = time.monotonic() + seconds
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.002)
+
+
+def serve() -> None:
+    for module in PRELOAD:
+        importlib.import_module(module)
+    assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not fork"
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer = wait(request["wait"], request["seconds"])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                answers.close()
+                run(request)
+        answers.write(f"{json.dumps(answer)}\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()
