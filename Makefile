@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PLACE := $(shell pwd -P | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/.installed-$(PLACE)
 DOCS_INSTALLED := $(VENV)/.installed-docs-$(PLACE)
-BENCHMARKS := startup replay
+BENCHMARKS := startup run
 
 # One thread per process: the networks are small, and the tests already run side by side.
 export OMP_NUM_THREADS = 1
@@ -60,7 +60,7 @@ type: $(INSTALLED) ## mypy, strict
 sizes: $(INSTALLED) ## list the files and functions that have grown large
 	@$(BIN)/python tools/size_hints.py
 
-bench: $(INSTALLED) ## measure speed and memory
+bench: $(INSTALLED) ## measure speed and memory beside the peers, into docs/benchmarks.md (half an hour)
 	@for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 bench-scores: $(INSTALLED) ## train every preset with its seeds and write docs/scores.md (hours)

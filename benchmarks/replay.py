@@ -1,52 +1,55 @@
 """Speed and memory of the uniform replay buffer: 1M transitions of 4 numbers, as in the table of the docs.
 
-python benchmarks/replay.py
+    python benchmarks/replay.py
+
+Prints one line of JSON. `run.py --only replay` sets it beside its peers.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import json
+from typing import Any
 
 import numpy as np
-import psutil
+from timing import calls_per_second, resident_mb
 
 from rl_training.data import ReplayBuffer
 
-CAPACITY = 1_000_000
-OBS_DIM = 4
-
-
-def best_rate(function: Callable[[], None], calls: int, repeats: int = 5) -> float:
-    """Calls per second in the fastest of `repeats` segments; the machine's other work only ever slows a segment."""
-    rates = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        for _ in range(calls):
-            function()
-        rates.append(calls / (time.perf_counter() - start))
-    return max(rates)
+CAPACITY, SMALL_CAPACITY = 1_000_000, 100_000
+OBS_DIM, NUM_ENVS, BATCH = 4, 16, 256
 
 
 def main() -> None:
-    process = psutil.Process()
-    rng = np.random.default_rng(0)  # loads numpy.random, which is not the buffer's memory
-    before = process.memory_info().rss
-    buffer = ReplayBuffer(CAPACITY, (OBS_DIM,), (), num_envs=16, rng=rng)
-    one = np.ones(OBS_DIM, np.float32)
-    many, actions, rewards = np.ones((16, OBS_DIM), np.float32), np.ones(16), np.ones(16)
-    flags = np.zeros(16, np.bool_)
-    for _ in range(CAPACITY // 16 + 1):
+    rng = np.random.default_rng(0)
+    many, actions = np.ones((NUM_ENVS, OBS_DIM), np.float32), np.ones((NUM_ENVS, 1), np.float32)
+    rewards, flags = np.ones(NUM_ENVS, np.float32), np.zeros(NUM_ENVS, np.bool_)
+
+    ring = ReplayBuffer(SMALL_CAPACITY, OBS_DIM, 1, rng=rng)
+    add_one = lambda: ring.add(many[0], actions[0], 1.0, many[0], False)  # noqa: E731
+    add_1 = calls_per_second(add_one, SMALL_CAPACITY)
+
+    before = resident_mb()
+    buffer = ReplayBuffer(CAPACITY, OBS_DIM, 1, num_envs=NUM_ENVS, rng=rng)
+
+    def add_many() -> None:
         buffer.add(many, actions, rewards, many, flags, flags)
-    resident = process.memory_info().rss - before
-    rates = {
-        "add 1, transitions/s": best_rate(lambda: buffer.add(one, 1, 1.0, one, False), 100_000),
-        "add 16, transitions/s": 16 * best_rate(lambda: buffer.add(many, actions, rewards, many, flags, flags), 50_000),
-        "sample(256), batches/s": best_rate(lambda: buffer.sample(256) and None, 5_000),
+
+    for _ in range(CAPACITY // NUM_ENVS):
+        add_many()
+    after = resident_mb()
+    result: dict[str, Any] = {
+        "add_1": add_1,
+        "add_16": NUM_ENVS * calls_per_second(add_many, 20_000),
+        "sample_256_numpy": calls_per_second(lambda: buffer.sample(BATCH), 5_000),
+        "memory_mb": None if before is None or after is None else after - before,
+        "nominal_mb": buffer.memory_bytes / 1e6,
     }
-    for name, rate in rates.items():
-        print(f"{name:24} {rate:12,.0f}")
-    print(f"{'memory, MB (nominal)':24} {resident / 1e6:6.1f} ({buffer.memory_bytes / 1e6:.1f})")
+    import torch  # only now: tensors are what the peer hands out, and the memory above is without torch
+
+    torch.set_num_threads(1)
+    buffer.device = "cpu"
+    result["sample_256"] = calls_per_second(lambda: buffer.sample(BATCH), 5_000)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -172,7 +172,8 @@ class TrainingConfig:
     stop_at_return: float | None = None
     """Stop when an evaluation's mean return reaches this; null trains to the end."""
     num_threads: int = 1
-    """Threads of torch; small networks are fastest with one. Part of what makes a run reproducible."""
+    """Threads of torch and of NumPy's linear algebra; small networks are fastest with one. Part of what makes a run
+    reproducible."""
 
     def __post_init__(self) -> None:
         check_range(self, "total_timesteps", low=1, high=MAX_COUNT)
@@ -252,7 +253,8 @@ class MonitorConfig:
     __pydantic_config__ = SECTION
 
     checks: Literal["off", "cheap", "full"] = "cheap"
-    """NaN/Inf guard: cheap looks at rollouts, losses and gradient norms; full searches every tensor of every step."""
+    """NaN/Inf guard: cheap looks at actions, rollouts, gradient norms, losses and parameters; full also at every tensor
+    after every update, and at gradients before every step on a GPU too."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_training.blas import blas_threads
+
 PACKAGES = (
     *("rl-training", "torch", "numpy", "gymnasium", "jax", "jaxlib", "optax", "safetensors", "pydantic"),
     *("mujoco", "ale-py", "envpool", "box2d", "box2d-py", "dm-control", "shimmy", "minigrid", "minari", "pettingzoo"),
@@ -52,7 +54,10 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """CPU, cores and memory; GPUs only if torch is imported already, because asking it costs seconds."""
+    """CPU, cores and memory; GPUs only if torch is imported already, because asking it costs seconds.
+
+    `blas_threads` are those of NumPy's linear algebra, pinned in a run as torch's are; None where it does not tell.
+    """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": socket.gethostname(),
@@ -60,6 +65,7 @@ def hardware() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "usable_cores": affinity,
+        "blas_threads": blas_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _gpu_names(),
     }

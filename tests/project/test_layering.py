@@ -20,7 +20,7 @@ PACKAGE = "rl_training"
 # its own layer and of those below. Inside a layer and inside a folder the imports must not form a circle.
 LAYERS = """
 version
-types registry schedules seeding numerics returns atomic_io json_rows signals
+types registry schedules seeding numerics returns atomic_io json_rows signals blas
 hparams
 config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution

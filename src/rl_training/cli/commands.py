@@ -118,6 +118,23 @@ ENVS = Command(
     examples=("rl envs", "rl envs cart"),
 )
 
+BENCH = Command(
+    name="bench",
+    summary="measure what an environment's step costs and how to step it fastest",
+    run="rl_training.cli.bench:bench_command",
+    usage="ENV|PRESET|FILE [flags]",
+    arguments=(1, 1),
+    options=(
+        Option("num-envs", "environments side by side, one measurement each (default 1,4,16)", "N,N"),
+        Option("seconds", "length of a measurement (default 2)", "X"),
+        JSON,
+        HELP,
+    ),
+    examples=("rl bench CartPole-v1", "rl bench my_project.envs:GridWorld --num-envs 8", "rl bench my.yaml --json"),
+    notes="Random actions, no learning. The advice is for env.vectorization: sync (this process), async (worker "
+    "processes) or native (a suite's own vector environment).",
+)
+
 CONFIG_SHOW = Command(
     name="config show",
     summary="print a config with every default filled in",
@@ -164,7 +181,7 @@ COMPLETION = Command(
 )
 
 FIRST = (TRAIN, EVAL, RESUME)
-OTHERS = (PRESETS, ALGORITHMS, ENVS, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
+OTHERS = (PRESETS, ALGORITHMS, ENVS, BENCH, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
 COMMANDS = {command.name: command for command in FIRST + OTHERS}
 
 EXIT_CODES = (

@@ -1,0 +1,213 @@
+"""The contests: what is measured, with which settings, by whom. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rl_training.config_loading import config_to_mapping, load_config
+
+PEERS = "Stable-Baselines3"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of a contest's table: a number that a contestant prints, or that the runner finds out about it."""
+
+    key: str
+    title: str
+    better: Literal["higher", "lower"] | None = None
+    """Which way is faster or smaller; None shows the number without a comparison."""
+    digits: int = 0
+    goal: float | None = None
+    """How many times better than the best peer the first contestant wants to be."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A command that prints one JSON value. `{settings}`, `{seed}` and `{scratch}` are filled in for each run."""
+
+    name: str
+    command: tuple[str, ...]
+    """Arguments of the interpreter."""
+    peer: bool = False
+    """Runs in the peers' environment, and is what the others are compared with."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """On top of the contest's."""
+    check: tuple[str, ...] = ()
+    """A second command, outside the measured time, that reads the JSON of the first and prints more."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Contestants that take turns with the same settings."""
+
+    name: str
+    title: str
+    text: str
+    """What is compared, for the docs."""
+    measures: tuple[Measure, ...]
+    """The first one is the point of the contest."""
+    contestants: tuple[Contestant, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+    quick: dict[str, Any] = field(default_factory=dict)
+    """Settings of a trial of the machinery, not of the speed."""
+
+
+# -- speed of the training loop ---------------------------------------------------------------------------------------
+
+PPO_SETTINGS: dict[str, Any] = {
+    "num_steps": 128,
+    "num_epochs": 4,
+    "num_minibatches": 4,
+    "learning_rate": 2.5e-4,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_coef": 0.2,
+    "ent_coef": 0.0,
+    "vf_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "hidden_dims": [64, 64],
+    "warmup": 4096,
+    "total_timesteps": 65_536,
+}
+PPO_QUICK = {"warmup": 2048, "total_timesteps": 8192}
+PACKAGE = Contestant("rl_training", ("benchmarks/ppo.py", "{settings}"))
+NATIVE = Contestant("rl_training, NumPy CartPole", PACKAGE.command, settings={"vectorization": "native"})
+SB3 = Contestant(PEERS, ("benchmarks/ppo_sb3.py", "{settings}"), peer=True)
+
+
+def ppo_contest(name: str, env_id: str, num_envs: int, contestants: tuple[Contestant, ...], goal: float) -> Contest:
+    """PPO at work: env steps per second of collecting and learning, after a warm-up."""
+    return Contest(
+        name=name,
+        title=f"PPO on {env_id}, {num_envs} environments",
+        text=f"Env steps per second of the training loop, {num_envs} environments × 128 steps per rollout, 4 epochs "
+        "of 4 minibatches, 64×64 tanh, learning rate 2.5e-4, one thread. No evaluation and no checkpoint in either; "
+        "this package writes its run directory and metrics meanwhile. Start-up and the first 4,096 steps do not count.",
+        measures=(
+            Measure("env_steps_per_second", "env steps/s", "higher", goal=goal),
+            Measure("cpu_us_per_step", "CPU µs per step", "lower", 1),
+            Measure("peak_mb", "peak memory, MB", "lower"),
+        ),
+        contestants=contestants,
+        settings={"env_id": env_id, "num_envs": num_envs, **PPO_SETTINGS},
+        quick=PPO_QUICK,
+    )
+
+
+# -- time to a solved CartPole ----------------------------------------------------------------------------------------
+
+SOLVE_SETTINGS: dict[str, Any] = {
+    "env_id": "CartPole-v1",
+    "stop_at_return": 475,
+    "eval_frequency": 10_000,
+    "num_eval_episodes": 10,
+    "total_timesteps": 200_000,
+}
+ZOO_SETTINGS: dict[str, Any] = {  # the tuned settings of RL Baselines3 Zoo for CartPole-v1
+    **PPO_SETTINGS,
+    "num_envs": 8,
+    "num_steps": 32,
+    "num_epochs": 20,
+    "num_minibatches": 1,
+    "learning_rate": {"start": 1e-3, "end": 0.0},
+    "clip_coef": {"start": 0.2, "end": 0.0},
+    "gamma": 0.98,
+    "gae_lambda": 0.8,
+    "vf_coef": 1.0,
+    "total_timesteps": 100_000,
+}
+CHECK, CHECK_SB3 = ("benchmarks/check.py",), ("benchmarks/check_sb3.py",)
+
+
+def preset_settings(preset: str) -> dict[str, Any]:
+    """The settings of a preset of this package, as another library's contestant takes them."""
+    cfg = config_to_mapping(load_config(preset))
+    assert cfg["network"]["actor"] == cfg["network"]["critic"], "the peers' contestant builds two equal networks"
+    assert cfg["network"]["actor"]["activation"] == "tanh", "the peers' contestant builds tanh networks"
+    names = [name for name in PPO_SETTINGS if name in cfg["hparams"]]
+    return {
+        **PPO_SETTINGS,
+        **{name: cfg["hparams"][name] for name in names},
+        "num_envs": cfg["env"]["num_envs"],
+        "hidden_dims": list(cfg["network"]["actor"]["hidden_dims"]),
+        "total_timesteps": cfg["training"]["total_timesteps"],
+    }
+
+
+def rl_train(name: str, *flags: str) -> Contestant:
+    """`rl train` as a user types it; --json only changes what is printed at the end."""
+    command = ("-m", "rl_training", "train", *flags, "--stop-at-return", "475", "--seed", "{seed}")
+    return Contestant(name, (*command, "--output-dir", "{scratch}", "--json"), check=CHECK)
+
+
+def sb3_solves(name: str, settings: dict[str, Any]) -> Contestant:
+    return Contestant(name, ("benchmarks/solve_sb3.py", "{settings}"), peer=True, settings=settings, check=CHECK_SB3)
+
+
+def speed_flags(num_envs: int) -> tuple[str, ...]:
+    """The settings of the speed contests as flags; everything else about them is the default of PPO."""
+    budget = str(SOLVE_SETTINGS["total_timesteps"])
+    run = ("--algo", "ppo", "--env-id", "CartPole-v1", "--num-envs", str(num_envs), "--total-timesteps", budget)
+    return (*run, "--hparams.num-steps", "128", "--hparams.learning-rate", "2.5e-4")
+
+
+SOLVE = Contest(
+    name="solve_cartpole",
+    title="From process start to a solved CartPole",
+    text="Seconds from starting the process to its end, which comes when an evaluation (10 greedy episodes every "
+    "10,000 env steps) reaches a mean of 475. For this package that is the command a user types, with its run "
+    "directory, TensorBoard events and checkpoints; for Stable-Baselines3 a script with EvalCallback and "
+    "StopTrainingOnRewardThreshold. 4 × 128 and 16 × 128 are the settings of the speed contests. The score is the "
+    "mean of 100 fresh greedy episodes afterwards, and is not part of the time.",
+    measures=(
+        Measure("process_seconds", "seconds", "lower", 2, goal=1.0),
+        Measure("process_cpu_seconds", "CPU seconds", "lower", 2),
+        Measure("peak_mb", "peak memory, MB", "lower"),
+        Measure("env_steps", "env steps"),
+        Measure("score", "score", None, 1),
+    ),
+    contestants=(
+        rl_train("rl train ppo/cartpole", "ppo/cartpole"),
+        sb3_solves(f"{PEERS}, settings of RL Zoo", ZOO_SETTINGS),
+        sb3_solves(f"{PEERS}, settings of ppo/cartpole", preset_settings("ppo/cartpole")),
+        rl_train("rl train, 4 × 128", *speed_flags(4)),
+        sb3_solves(f"{PEERS}, 4 × 128", {**PPO_SETTINGS, "num_envs": 4, **SOLVE_SETTINGS}),
+        rl_train("rl train, 16 × 128", *speed_flags(16)),
+        sb3_solves(f"{PEERS}, 16 × 128", {**PPO_SETTINGS, "num_envs": 16, **SOLVE_SETTINGS}),
+    ),
+    settings=SOLVE_SETTINGS,
+)
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+REPLAY = Contest(
+    name="replay",
+    title="Replay buffer",
+    text="A ring of 1M transitions with observations of 4 numbers: transitions per second added one at a time and 16 "
+    "at a time, batches of 256 per second drawn as torch tensors (and as NumPy arrays, where the buffer offers them), "
+    "and the memory that a full ring occupies.",
+    measures=(
+        Measure("add_1", "add 1, /s", "higher", goal=1.0),
+        Measure("add_16", "add 16, transitions/s", "higher", goal=1.0),
+        Measure("sample_256", "sample 256, /s", "higher", goal=1.0),
+        Measure("sample_256_numpy", "NumPy, /s"),
+        Measure("memory_mb", "memory, MB", "lower", 1, goal=1.0),
+    ),
+    contestants=(
+        Contestant("rl_training", ("benchmarks/replay.py",)),
+        Contestant(PEERS, ("benchmarks/replay_sb3.py",), peer=True),
+    ),
+)
+
+CONTESTS = {
+    contest.name: contest
+    for contest in (
+        ppo_contest("ppo_cartpole", "CartPole-v1", 4, (PACKAGE, SB3, NATIVE), goal=3.0),
+        ppo_contest("ppo_cartpole_16", "CartPole-v1", 16, (PACKAGE, SB3, NATIVE), goal=2.5),
+        ppo_contest("ppo_pendulum", "Pendulum-v1", 4, (PACKAGE, SB3), goal=2.5),
+        SOLVE,
+        REPLAY,
+    )
+}

@@ -1,0 +1,175 @@
+"""Runs the contestants of a contest in turns and sums up what they did. Knows nothing about reinforcement learning."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contests import Contest, Contestant, Measure
+
+ROOT = Path(__file__).resolve().parent.parent
+ALWAYS_KEPT = ("process_seconds", "process_cpu_seconds", "peak_mb", "timed_env_steps", "timed_seconds")
+"""Numbers that are kept of every run, whatever the contest compares."""
+VERSIONS = """
+import importlib.metadata as metadata, json, platform
+found = {"python": platform.python_version()}
+for name in ("rl-training", "stable-baselines3", "torch", "numpy", "gymnasium"):
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        continue
+print(json.dumps(found))
+"""
+
+Pythons = dict[bool, str]
+"""Interpreter of the peers (True) and of the package (False)."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a process printed and what it used: wall time from start to end, CPU time and peak memory with children."""
+
+    output: dict[str, Any]
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+
+
+def run_process(command: Sequence[str], stdin: str = "") -> Outcome:
+    """Run a command that prints one JSON object, from the root of the clone, with one thread per process."""
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    with (
+        tempfile.TemporaryFile("w+") as given,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        given.write(stdin)
+        given.seek(0)
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdin=given, stdout=out, stderr=err, cwd=ROOT, env={**environment, **single}
+        )
+        try:
+            # wait4, not wait: it hands over what this very process used
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            raise
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        text = out.read()
+        if process.returncode != 0:
+            raise SystemExit(f"exit code {process.returncode} of {' '.join(command)}\n{err.read()[-4000:]}")
+    try:
+        output = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SystemExit(f"no JSON from {' '.join(command)} ({error}):\n{text[-1000:]}") from error
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return Outcome(output, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit / 1e6)
+
+
+def fill(words: Sequence[str], contest: Contest, contestant: Contestant, seed: int, scratch: str) -> list[str]:
+    """The arguments of one run."""
+    settings = {**contest.settings, **contestant.settings, "seed": seed, "scratch": scratch}
+    values = {"{settings}": json.dumps(settings), "{seed}": str(seed), "{scratch}": scratch}
+    return [values.get(word, word) for word in words]
+
+
+def run_once(contest: Contest, contestant: Contestant, seed: int, pythons: Pythons) -> dict[str, Any]:
+    """One run of a contestant and its check: the numbers that the contest is about."""
+    python = pythons[contestant.peer]
+    with tempfile.TemporaryDirectory() as scratch:
+        outcome = run_process([python, *fill(contestant.command, contest, contestant, seed, scratch)])
+        checked: dict[str, Any] = {}
+        if contestant.check:
+            words = fill(contestant.check, contest, contestant, seed, scratch)
+            checked = run_process([python, *words], stdin=json.dumps(outcome.output)).output
+    found = {
+        **outcome.output,
+        **checked,
+        "process_seconds": outcome.seconds,
+        "process_cpu_seconds": outcome.cpu_seconds,
+        "peak_mb": outcome.peak_mb,
+    }
+    kept = dict.fromkeys([*(measure.key for measure in contest.measures), *ALWAYS_KEPT])
+    run: dict[str, Any] = {"seed": seed} | {key: found[key] for key in kept if found.get(key) is not None}
+    if "stop_reason" in found:
+        run["solved"] = str(found["stop_reason"]).startswith("solved")
+    return run
+
+
+def hold(contest: Contest, repeats: int, pythons: Pythons, report: Callable[[str], None]) -> dict[str, Any]:
+    """A whole contest: A B C A B C ..., repetition k with seed k, so that what slows the machine slows everyone."""
+    runs: dict[str, list[dict[str, Any]]] = {contestant.name: [] for contestant in contest.contestants}
+    load = os.getloadavg()[0]
+    for seed in range(repeats):
+        for contestant in contest.contestants:
+            run = run_once(contest, contestant, seed, pythons)
+            runs[contestant.name].append(run)
+            first = contest.measures[0]
+            report(f"{contest.name}  {seed + 1}/{repeats}  {contestant.name}: {run[first.key]:,.{first.digits}f}")
+    return {
+        "measured": time.strftime("%Y-%m-%d"),
+        "repeats": repeats,
+        "machine": {**machine(), "load_before": round(load, 2)},
+        "contestants": {
+            contestant.name: {
+                "peer": contestant.peer,
+                "command": shown_command(contest, contestant),
+                "median": medians(runs[contestant.name]),
+                "runs": runs[contestant.name],
+            }
+            for contestant in contest.contestants
+        },
+    }
+
+
+def medians(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The median of every number that all runs have."""
+    keys = [key for key in runs[0] if key not in ("seed", "solved") and all(key in run for run in runs)]
+    return {key: statistics.median(run[key] for run in runs) for key in keys}
+
+
+def times_better(result: dict[str, Any], name: str, measure: Measure) -> float | None:
+    """How many times better the median of `name` is than that of the best peer; None where there is no comparison."""
+    key = measure.key
+    peers = [
+        entry["median"][key] for entry in result["contestants"].values() if entry["peer"] and key in entry["median"]
+    ]
+    own = result["contestants"][name]["median"].get(key)
+    if not peers or own is None or measure.better is None:
+        return None
+    return float(own / max(peers) if measure.better == "higher" else min(peers) / own)
+
+
+def shown_command(contest: Contest, contestant: Contestant) -> str:
+    """The first run as somebody would type it in the clone."""
+    python = ".venv-peers/bin/python" if contestant.peer else ".venv/bin/python"
+    words = fill(contestant.command, contest, contestant, 0, "/tmp/bench")
+    return " ".join([python, *(f"'{word}'" if " " in word else word for word in words)])
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to know to judge the numbers."""
+    from rl_training.environment_info import hardware
+
+    facts = hardware()
+    memory = round(facts["memory_bytes"] / 2**30)
+    return {"cpu": facts["cpu"], "cores": facts["usable_cores"], "memory_gib": memory, "platform": facts["platform"]}
+
+
+def versions(python: str) -> dict[str, str]:
+    """What is installed beside an interpreter."""
+    return run_process([python, "-c", VERSIONS]).output

@@ -1,0 +1,35 @@
+"""The peers' own virtual environment, .venv-peers in the clone: made on first use, never mixed with the package's.
+
+The peers get the versions of torch, NumPy and Gymnasium in constraints.txt, so that a contest compares the code above
+them. Where pip serves another build of torch than you want, make `.venv-peers` with your own torch first: it is kept.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".venv-peers"
+PACKAGES = ("stable-baselines3==2.9.2",)
+
+
+def wanted(packages: tuple[str, ...] = PACKAGES) -> str:
+    """What the stamp of a finished environment holds; a change of it installs again."""
+    return "\n".join([*packages, (ROOT / "constraints.txt").read_text()])
+
+
+def peers_python() -> Path:
+    """The interpreter of the peers' environment, installed if it is not there or not up to date."""
+    python, stamp = FOLDER / "bin" / "python", FOLDER / ".installed"
+    if stamp.exists() and stamp.read_text() == wanted() and python.exists():
+        return python
+    print(f"installing {', '.join(PACKAGES)} into {FOLDER.name} (once, a few minutes)", file=sys.stderr, flush=True)
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+    constraints = ["-c", str(ROOT / "constraints.txt")]
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    subprocess.run([str(python), "-m", "pip", "install", *quiet, *constraints, *PACKAGES], check=True)
+    stamp.write_text(wanted())
+    return python

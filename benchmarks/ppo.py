@@ -1,0 +1,67 @@
+"""Contestant: PPO of this package, an ordinary run with its directory and logs, without evaluation and checkpoints.
+
+    python benchmarks/ppo.py '{"env_id": "CartPole-v1", "num_envs": 4, ...}'      # the settings of a contest
+
+Prints one line of JSON: the speed of the training loop after the warm-up, and the run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from timing import Stopwatch
+
+from rl_training import train
+from rl_training.callbacks import Callback
+from rl_training.trainers.base import Report, Trainer
+
+
+class Laps(Callback):
+    """Marks the end of every train step, and leaves the result in a file."""
+
+    def __init__(self, path: str, warmup: int) -> None:
+        self.path = Path(path)
+        self.watch = Stopwatch(warmup)
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        self.watch.mark(report.after.env_steps)
+
+    def on_end(self, trainer: Trainer) -> None:
+        self.path.write_text(json.dumps(self.watch.result()))
+
+
+def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
+    """A run of these settings, timed."""
+    hparams = "num_steps num_epochs num_minibatches learning_rate gamma gae_lambda clip_coef ent_coef vf_coef"
+    network = {"hidden_dims": settings["hidden_dims"], "activation": "tanh"}
+    return {
+        "algo": "ppo",
+        "env_id": settings["env_id"],
+        "seed": settings["seed"],
+        "output_dir": settings["scratch"],
+        "env": {"num_envs": settings["num_envs"], "vectorization": settings.get("vectorization", "sync")},
+        "hparams": {name: settings[name] for name in (*hparams.split(), "max_grad_norm")},
+        "network": {"actor": network, "critic": network},
+        "training": {
+            "total_timesteps": settings["total_timesteps"],
+            "num_eval_episodes": 0,
+            "checkpoint_frequency": 0,
+            "num_threads": 1,
+        },
+        "logging": {"terminal": False, "tensorboard": False},
+        "callbacks": [{"name": "ppo:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+    }
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    laps = Path(settings["scratch"]) / "laps.json"
+    result = train(config(settings, laps))
+    print(json.dumps({**json.loads(laps.read_text()), "run": str(result.run_dir)}))
+
+
+if __name__ == "__main__":
+    main()
