@@ -55,6 +55,7 @@ class StopSignals:
         self._previous: dict[signal.Signals, Any] = {}
         self._previous_fd = -1
         self._sockets: tuple[socket.socket, socket.socket] | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def exit_code(self) -> int | None:
@@ -71,7 +72,8 @@ class StopSignals:
             self._sockets = ours, theirs = socket.socketpair()
             theirs.setblocking(False)
             self._previous_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-            threading.Thread(target=self._watch, args=(ours,), name="stop-signals", daemon=True).start()
+            self._thread = threading.Thread(target=self._watch, args=(ours,), name="stop-signals", daemon=True)
+            self._thread.start()
             for number in EXIT_CODES:
                 self._previous[number] = signal.signal(number, self._handle)
             _active.append(self)
@@ -84,6 +86,10 @@ class StopSignals:
             self.restore()
             _active.remove(self)
             self._sockets[1].close()  # the thread reads the end of it and goes
+            if self._thread is not None:
+                self._thread.join()
+        # a thread that outlived this would free the trainer's tensors while the interpreter shuts down
+        self._request_stop = None
 
     def restore(self) -> None:
         """Signals do again what they did before."""

@@ -116,6 +116,7 @@ class Shell:
             stdout=subprocess.PIPE,
             text=True,
             env=VARIABLES,
+            preexec_fn=_hear_ctrl_c,
         )
         self._count = 0
 
@@ -151,6 +152,7 @@ class Shell:
                 cwd=folder,
                 env={**VARIABLES, **(variables or {})},
                 start_new_session=True,
+                preexec_fn=_hear_ctrl_c,
             )
         return Command(process.pid, output, lambda seconds: _popen_end(process, seconds))
 
@@ -178,6 +180,11 @@ class Shell:
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         return json.loads(self._server.stdout.readline())
+
+
+def _hear_ctrl_c() -> None:
+    """What a script starts in the background ignores SIGINT, and so would everything started by these tests."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _popen_end(process: subprocess.Popen[bytes], seconds: float) -> int | None:

@@ -22,7 +22,7 @@ import torch
 import rl_training.algorithms.a2c
 import rl_training.algorithms.ppo
 from rl_training.algorithms.base import BaseAlgorithm
-from rl_training.callbacks import Callback, CheckpointCallback, GuardCallback
+from rl_training.callbacks import Callback, CheckpointCallback, GuardCallback, clock_metrics
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config_loading import parse_config
 from rl_training.devices import pinned_threads
@@ -543,3 +543,13 @@ def test_an_evaluation_without_a_number_is_never_the_best(tmp_path: Path):
     trainer.close()
     assert saved == [(1.0, True), (2.0, True)]
     assert saver.best == 2.0
+
+
+def test_the_guard_shows_its_time_with_the_other_clocks():
+    trainer = CASES["ppo-box"].build()
+    trainer.callbacks = [GuardCallback(trainer.guard)]
+    with pinned_threads(1):
+        trainer.run(ROLLOUT)
+    trainer.close()
+    assert trainer.clock.seconds["guard"] == trainer.guard.seconds > 0.0
+    assert clock_metrics(trainer)["time/guard_seconds"] == round(trainer.guard.seconds, 4)

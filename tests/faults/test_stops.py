@@ -249,11 +249,13 @@ def test_stopped_at_any_time_from_the_start(
         sent = time.monotonic()
         command.signal(number)
         codes.append(command.wait())
-        assert time.monotonic() - sent < GRACE_SECONDS
+        assert time.monotonic() - sent < GRACE_SECONDS, (codes, command.err())
         for run in run_directories(runs):
             if latest_step(run) >= 0:
                 expected.assert_on_the_way(run)
             expected.assert_finishes(shell, folder, run)
     print(codes)
-    assert set(codes) <= {CODES[number], 0}
+    # 0: it was done already; 1: Python's own, for an interrupt before it has begun to run anything of ours
+    assert set(codes) <= {CODES[number], 0, 1}
     assert codes.count(CODES[number]) > 8
+    assert codes.count(1) <= 2
