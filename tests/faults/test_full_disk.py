@@ -19,9 +19,7 @@ SAMPLE = [
     "create checkpoints/* 1",
     "write checkpoints/*/policy.safetensors 20",
     "fsync checkpoints/*/env.safetensors 2",
-    "create checkpoints/* 6",
     "write logs/metrics.jsonl 3",
-    "fsync logs/tensorboard/events.out.tfevents* 2",
     "write * 4",
 ]
 

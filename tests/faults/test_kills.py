@@ -188,6 +188,7 @@ def test_a_resume_killed_at_every_operation(shell: Shell, folder: Path, referenc
         assert code == KILLED or (code == 0 and is_timed(point)), point
         expected.assert_on_the_way(run)
         expected.assert_finishes(shell, folder, run)
+    print(f"resume: killed at {len(points)} operations")
     assert len(points) > 80
 
 

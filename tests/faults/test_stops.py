@@ -235,10 +235,7 @@ def test_sigterm_at_30_random_moments(shell: Shell, folder: Path, reference: Fin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
-def test_stopped_at_any_time_from_the_start(
-    shell: Shell, folder: Path, reference: FindReference, number: Signals
-) -> None:
+def test_sigterm_at_any_time_from_the_start(shell: Shell, folder: Path, reference: FindReference) -> None:
     """While Python starts, while things are built, while it trains, while it ends: the code, and never a broken run."""
     expected = reference("cartpole")
     codes = []
@@ -247,7 +244,7 @@ def test_stopped_at_any_time_from_the_start(
         command = shell.start_fresh(folder, ["train", *flags(CASES["cartpole-sync"], {"output_dir": runs})])
         time.sleep(0.15 * moment)
         sent = time.monotonic()
-        command.signal(number)
+        command.signal(SIGTERM)
         codes.append(command.wait())
         assert time.monotonic() - sent < GRACE_SECONDS, (codes, command.err())
         for run in run_directories(runs):
@@ -255,7 +252,5 @@ def test_stopped_at_any_time_from_the_start(
                 expected.assert_on_the_way(run)
             expected.assert_finishes(shell, folder, run)
     print(codes)
-    # 0: it was done already; 1: Python's own, for an interrupt before it has begun to run anything of ours
-    assert set(codes) <= {CODES[number], 0, 1}
-    assert codes.count(CODES[number]) > 8
-    assert codes.count(1) <= 2
+    assert set(codes) <= {143, 0}, "0: it was done already"
+    assert codes.count(143) > 8
