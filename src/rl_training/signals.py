@@ -26,16 +26,26 @@ GRACE_SECONDS = 5.0
 CLEANUP_SECONDS = 1.0
 """What a second SIGINT leaves for closing files and environments."""
 _active: list[StopSignals] = []
+_forking = threading.local()
 
 
-def _forget_in_forked_child() -> None:
-    # a child that a user's environment forks must die of its own signals, and not pass them on to this run
+def _before_fork() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_CODES if _active else ())
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _after_fork_in_child() -> None:
+    # a process that a user's environment forks dies of its own signals, and does not pass them on to this run
     for signals in _active:
         signals.restore()
     _active.clear()
+    _after_fork()
 
 
-os.register_at_fork(after_in_child=_forget_in_forked_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 class StopSignals:

@@ -124,6 +124,7 @@ with StopSignals(grace_seconds=0.3) as signals:
     child = os.fork()
     if child == 0:
         time.sleep(60)
+        os._exit(0)
     os.kill(child, signal.SIGTERM)
     status = os.waitpid(child, 0)[1]
     time.sleep(0.6)
@@ -133,7 +134,8 @@ with StopSignals(grace_seconds=0.3) as signals:
 
 def test_a_forked_child_keeps_its_signals_to_itself() -> None:
     """An environment may fork and end processes of its own."""
-    result = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", FORKING]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True)
     assert (result.stdout, result.stderr) == ("-15 None\n", "")
 
 
