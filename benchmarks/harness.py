@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,16 @@ for name in ("rl-training", "stable-baselines3", "torch", "numpy", "gymnasium"):
         continue
 print(json.dumps(found))
 """
+LAUNCHER = """
+import json, os, sys, time
+started = time.perf_counter()
+process = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(process, 0)
+seconds = time.perf_counter() - started
+with open(sys.argv[1], "w") as file:
+    json.dump([os.waitstatus_to_exitcode(status), seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss], file)
+"""
+"""A small process between us and the command: a new process counts its parent's memory as its own first peak."""
 
 Pythons = dict[bool, str]
 """Interpreter of the peers (True) and of the package (False)."""
@@ -52,32 +63,31 @@ def run_process(command: Sequence[str], stdin: str = "") -> Outcome:
         tempfile.TemporaryFile("w+") as given,
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+") as err,
+        tempfile.NamedTemporaryFile("r") as used,
     ):
         given.write(stdin)
         given.seek(0)
-        started = time.perf_counter()
+        launch = [sys.executable, "-I", "-S", "-c", LAUNCHER, used.name, *command]
         process = subprocess.Popen(
-            command, stdin=given, stdout=out, stderr=err, cwd=ROOT, env={**environment, **single}
+            launch, stdin=given, stdout=out, stderr=err, cwd=ROOT, env={**environment, **single}, process_group=0
         )
         try:
-            # wait4, not wait: it hands over what this very process used
-            _, status, usage = os.wait4(process.pid, 0)
+            process.wait()
         except BaseException:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             raise
-        seconds = time.perf_counter() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
         text = out.read()
-        if process.returncode != 0:
-            raise SystemExit(f"exit code {process.returncode} of {' '.join(command)}\n{err.read()[-4000:]}")
+        code, seconds, cpu_seconds, peak = json.loads(used.read() or "[1, 0, 0, 0]")
+        if code != 0:
+            raise SystemExit(f"exit code {code} of {' '.join(command)}\n{err.read()[-4000:]}")
     try:
         output = json.loads(text)
     except json.JSONDecodeError as error:
         raise SystemExit(f"no JSON from {' '.join(command)} ({error}):\n{text[-1000:]}") from error
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    return Outcome(output, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit / 1e6)
+    return Outcome(output, seconds, cpu_seconds, peak * unit / 1e6)
 
 
 def fill(words: Sequence[str], contest: Contest, contestant: Contestant, seed: int, scratch: str) -> list[str]:

@@ -188,7 +188,7 @@ def test_a_progress_bar_on_a_terminal_changes_nothing(plain: dict[str, str], tmp
     reader.start()
     (tmp_path / "runs").mkdir()
     command = [sys.executable, str(PROGRAM), str(tmp_path / "runs"), "cartpole", "--terminal"]
-    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "CI": "", "NO_COLOR": ""}
     process = subprocess.Popen(command, env=environ, stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)
     code = process.wait(240)
