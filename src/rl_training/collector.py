@@ -71,6 +71,7 @@ class Collector:
         self.autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self.carry: Carry = policy.initial_carry(self.num_envs)
         self.is_first = np.ones(self.num_envs, bool)
+        self.all_valid = np.ones(self.num_envs, bool)
         self.resetting = np.zeros(self.num_envs, bool)  # NEXT_STEP: the coming step only resets this row
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, np.int64)
@@ -98,9 +99,11 @@ class Collector:
         stats.acting_seconds += acted - started
 
         obs = copy_obs(raw_obs)  # an environment may hand out the same array every step
-        lost = np.asarray(infos.get(RESTART_INFO, False))  # rows whose worker died: the step has no result
-        valid = ~(self.resetting | lost)
-        terminated, truncated = terminated & valid, (truncated & valid) | lost
+        valid = self.all_valid
+        if self.autoreset is AutoresetMode.NEXT_STEP or RESTART_INFO in infos:
+            lost = np.asarray(infos.get(RESTART_INFO, False))  # rows whose worker died: the step has no result
+            valid = ~(self.resetting | lost)
+            terminated, truncated = terminated & valid, (truncated & valid) | lost
         ended = terminated | truncated
         next_obs, obs = self._undo_autoreset(obs, ended, infos)
         step = VectorStep(
@@ -119,7 +122,7 @@ class Collector:
 
     def _undo_autoreset(self, obs: Obs, ended: Array, infos: dict[str, Any]) -> tuple[Obs, Obs]:
         """(true next observations, observations to act on)."""
-        if not ended.any() or self.autoreset is AutoresetMode.NEXT_STEP:
+        if not np.count_nonzero(ended) or self.autoreset is AutoresetMode.NEXT_STEP:
             return obs, obs
         if self.autoreset is AutoresetMode.DISABLED:
             return obs, copy_obs(self.env.reset(options={"reset_mask": ended})[0])
@@ -130,10 +133,15 @@ class Collector:
 
     def _count(self, step: VectorStep, ended: Array, infos: dict[str, Any], stats: CollectStats) -> None:
         """Episode returns and lengths are counted here, from raw rewards, never taken from an environment's infos."""
-        self.returns += np.where(step.valid, step.rewards, 0.0)
-        self.lengths += step.valid
-        stats.env_steps += int(step.valid.sum())
-        if not ended.any():
+        if step.valid is self.all_valid:
+            self.returns += step.rewards
+            self.lengths += 1
+            stats.env_steps += self.num_envs
+        else:
+            self.returns += np.where(step.valid, step.rewards, 0.0)
+            self.lengths += step.valid
+            stats.env_steps += int(np.count_nonzero(step.valid))
+        if not np.count_nonzero(ended):
             return
         final = infos.get("final_info", infos) if self.autoreset is AutoresetMode.SAME_STEP else infos
         for i in np.flatnonzero(ended & step.valid):

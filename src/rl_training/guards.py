@@ -113,9 +113,9 @@ class Guard:
             raise self.error(earliest(batch, list(bad_leaves(batch, ""))))
 
     @counted
-    def check_gradients(self, norm: Any, suspects: Callable[[], Suspects]) -> None:
-        """The norm of all gradients, before the optimiser steps. `suspects` are searched only after a hit."""
-        if not math.isfinite(norm):
+    def check_gradients(self, norm: Any, suspects: Callable[[], Suspects], loss: Any = 0.0) -> None:
+        """The norm of all gradients, and the loss, before the optimiser steps. `suspects` are searched after a hit."""
+        if not (math.isfinite(norm) and math.isfinite(loss)):
             raise self.error(search(suspects()) or Finding("gradient norm", float(norm)))
 
     @counted

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.algorithms.ppo_kernel import Coefficients
 from rl_training.context import BuildContext
 from rl_training.returns import explained_variance
 from rl_training.schedules import Schedule
@@ -104,7 +105,7 @@ def test_the_ratio_is_one_at_the_first_minibatch():
         "valid": np.ones((16, 2), bool), "rewards": np.zeros((16, 2), np.float32),
     }  # fmt: skip
     prepared = ppo.prepare(batch)
-    losses = ppo.loss(prepared, 0.2, 0.0)
+    losses = ppo.loss(prepared, Coefficients(0.2, 0.0, 0.5, None))
     assert abs(float(losses["approx_kl"])) < 1e-6
     assert float(losses["clip_fraction"]) == 0.0
     mean = ppo.policy._features_and_mean(obs.reshape(-1, 1))[1]

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,11 @@ class Case:
             "network": {"actor": {"hidden_dims": [4]}, "critic": {"hidden_dims": [4]}},
         }
         return build_trainer(parse_config(mapping))
+
+    @property
+    def by_autograd(self) -> Case:
+        """The same with gradients that torch computes, so that its hooks and its loss are part of it."""
+        return replace(self, hparams=(*self.hparams, ("kernel", "reference"))) if self.algo == "ppo" else self
 
 
 CASES = {
@@ -313,7 +318,7 @@ def test_gradient_stops_before_it_spoils_a_parameter(case: str, name: str, value
         gradient.view(-1)[0] = BAD[value]
         return gradient
 
-    trainer: Any = CASES[case].build()
+    trainer: Any = CASES[case].by_autograd.build()
     with stopped(trainer, tmp_path, lambda trainer: parameter(trainer, name).register_hook(hook)) as error:
         assert_names(error, f"gradient of {name}", value)
     assert all(torch.isfinite(tensor).all() for tensor in trainer.algorithm.watched())
@@ -351,8 +356,36 @@ def bad_loss(case: str, term: str, value: str, *, gradient: bool) -> Iterator[Ca
 def test_loss(case: str, term: str, gradient: bool, value: str, tmp_path: Path):
     with (
         bad_loss(case, term, value, gradient=gradient) as spoil,
-        stopped(CASES[case].build(), tmp_path, spoil) as error,
+        stopped(CASES[case].by_autograd.build(), tmp_path, spoil) as error,
     ):
+        assert_names(error, f"train/{term}", value)
+
+
+@sites("case name", GRADIENTS[:2])
+def test_gradient_of_the_fast_kernel(case: str, name: str, value: str, tmp_path: Path):
+    trainer: Any = CASES[case].build()
+    kernel = trainer.algorithm.kernel
+
+    def spoilt(*args: Any) -> Any:
+        losses = type(kernel).gradient(kernel, *args)
+        parameter(trainer, name).grad.view(-1)[0] = BAD[value]
+        return losses
+
+    with stopped(trainer, tmp_path, lambda trainer: setattr(kernel, "gradient", spoilt)) as error:
+        assert_names(error, f"gradient of {name}", value)
+    assert all(torch.isfinite(tensor).all() for tensor in trainer.algorithm.watched())
+
+
+@sites("case term", [term for term in TERMS if term[0].startswith("ppo")])
+def test_loss_of_the_fast_kernel(case: str, term: str, value: str, tmp_path: Path):
+    trainer: Any = CASES[case].build()
+    kernel = trainer.algorithm.kernel
+
+    def spoilt(*args: Any) -> Any:
+        losses = type(kernel).gradient(kernel, *args)
+        return {**losses, "loss": losses["loss"] + BAD[value], term: BAD[value]}
+
+    with stopped(trainer, tmp_path, lambda trainer: setattr(kernel, "gradient", spoilt)) as error:
         assert_names(error, f"train/{term}", value)
 
 
@@ -414,7 +447,7 @@ def test_loss_read_after_the_update(case: str, term: str, value: str, tmp_path: 
             as_on_a_gpu(trainer)
             spoil(trainer)
 
-        with stopped(CASES[case].build(), tmp_path, inject) as error:
+        with stopped(CASES[case].by_autograd.build(), tmp_path, inject) as error:
             assert error.name.startswith("train/")
             assert_in_faulty_update(error, error.name)
             assert "monitor.checks: full" in str(error)
@@ -426,7 +459,7 @@ def test_gradient_read_after_the_update(case: str, name: str, value: str, tmp_pa
         as_on_a_gpu(trainer)
         parameter(trainer, name).register_hook(lambda gradient: gradient + BAD[value])
 
-    with stopped(CASES[case].build(), tmp_path, inject) as error:
+    with stopped(CASES[case].by_autograd.build(), tmp_path, inject) as error:
         assert error.name.startswith("train/")
         assert_in_faulty_update(error, error.name)
 

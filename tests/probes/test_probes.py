@@ -117,8 +117,8 @@ def test_linear_quadratic_gain(seed: int):
         env_id="RLProbe/LQR-v0",
         seed=seed,
         env=EnvConfig(num_envs=64),
-        hparams=PPOConfig(num_steps=32, gamma=0.9, gae_lambda=0.9, learning_rate=SLOW, num_minibatches=8),
-        network=NetworkConfig(BackboneConfig(hidden_dims=()), BackboneConfig(hidden_dims=(32,))),  # u is linear in x
+        hparams=PPOConfig(num_steps=32, gamma=0.9, gae_lambda=0.8, learning_rate=SLOW, num_minibatches=8, num_epochs=8),
+        network=NetworkConfig(BackboneConfig(hidden_dims=()), BackboneConfig(hidden_dims=(64,))),  # u is linear in x
         training=TrainingConfig(total_timesteps=80_000),
     )
     trainer = run(cfg)

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
+from rl_training.algorithms.ppo_kernel import Coefficients, PPOKernel, fits
 from rl_training.context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
 from rl_training.seeding import generator_state, set_generator_state
@@ -74,30 +76,43 @@ class PPO(OnPolicyAlgorithm):
     def __init__(self, ctx: BuildContext, hp: PPOConfig) -> None:
         super().__init__(ctx, hp)
         self.rng = ctx.streams("minibatch")
+        plain = type(self).loss is PPO.loss and hp.grad_accumulation == 1  # a loss of one's own has its own gradient
+        fast = hp.kernel == "auto" and plain and fits(self.network, ctx.observation_space)
+        self.kernel = PPOKernel(self.network, hp.normalize_advantage) if fast else None
 
     def update(self, batch: Batch) -> UpdateResult:
         rollout = self.prepare(batch)
-        clip_coef, ent_coef = self.scheduled("clip_coef"), self.scheduled("ent_coef")
-        records: list[dict[str, Tensor]] = []
+        coefficients = Coefficients(
+            self.scheduled("clip_coef"), self.scheduled("ent_coef"), self.hp.vf_coef, self.hp.clip_vf
+        )
+        records: list[Mapping[str, Tensor | float]] = []
         epochs, stop = 0, False
         while epochs < self.hp.num_epochs and not stop:
             epochs += 1
             for minibatch, last_of_step in self.minibatches(rollout):
-                losses = self.loss(minibatch, clip_coef, ent_coef)
+                losses = self.gradient(minibatch, coefficients)
                 stop = self.moved_too_far(losses)
                 if stop:
                     break
-                (losses["loss"] / self.hp.grad_accumulation).backward()
                 if last_of_step:
                     losses["grad_norm"] = self.apply_gradients(losses)
                     self.optimizer.zero_grad()
-                records.append({name: value.detach() for name, value in losses.items()})
+                records.append(losses)
         self.optimizer.zero_grad()
         return UpdateResult(
-            {**mean_metrics(records), "epochs": epochs, "clip_coef": clip_coef} | self.rollout_metrics(rollout)
+            {**mean_metrics(records), "epochs": epochs, "clip_coef": coefficients.clip_coef}
+            | self.rollout_metrics(rollout)
         )
 
-    def loss(self, rollout: Rollout, clip_coef: float, ent_coef: float) -> dict[str, Tensor]:
+    def gradient(self, minibatch: Rollout, coefficients: Coefficients) -> dict[str, Tensor | float]:
+        """Add the gradient of the loss on a minibatch to the parameters'; returns the losses."""
+        if self.kernel is not None:
+            return cast(dict[str, Tensor | float], self.kernel.gradient(minibatch, coefficients))
+        losses = self.loss(minibatch, coefficients)
+        (losses["loss"] / self.hp.grad_accumulation).backward()
+        return {name: value.detach() for name, value in losses.items()}
+
+    def loss(self, rollout: Rollout, coefficients: Coefficients) -> dict[str, Tensor]:
         """`ppo_loss` on some rows of a rollout under the present network."""
         logprobs, entropy, new_values = self.network(rollout.obs, rollout.actions)
         minibatch = {
@@ -109,9 +124,7 @@ class PPO(OnPolicyAlgorithm):
             "new_values": new_values,
             "entropy": entropy,
         }
-        return ppo_loss(
-            minibatch, clip_coef=clip_coef, ent_coef=ent_coef, vf_coef=self.hp.vf_coef, clip_vf=self.hp.clip_vf
-        )
+        return ppo_loss(minibatch, **coefficients._asdict())
 
     def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, bool]]:
         """One pass in random order. The flag marks the last minibatch before an optimiser step."""
@@ -120,11 +133,11 @@ class PPO(OnPolicyAlgorithm):
         for number, index in enumerate(parts, 1):
             yield rollout.rows(index), number % self.hp.grad_accumulation == 0 or number == len(parts)
 
-    def moved_too_far(self, losses: Mapping[str, Tensor]) -> bool:
+    def moved_too_far(self, losses: Mapping[str, Tensor | float]) -> bool:
         if self.hp.target_kl is None:
             return False
         # what is not finite is a fault for the guard to name, not a reason to end the update as if all were well
-        approx_kl, loss = float(losses["approx_kl"]), float(losses["loss"].detach())
+        approx_kl, loss = float(losses["approx_kl"]), float(losses["loss"])
         return 1.5 * self.hp.target_kl < approx_kl < math.inf and math.isfinite(loss)
 
     def state_dict(self) -> StateDict:
@@ -135,7 +148,8 @@ class PPO(OnPolicyAlgorithm):
         set_generator_state(self.rng, state["rng"])
 
 
-def mean_metrics(records: list[dict[str, Tensor]]) -> Metrics:
+def mean_metrics(records: list[Mapping[str, Tensor | float]]) -> Metrics:
     """The mean of every value over the steps that recorded it."""
     names = {name: None for record in records for name in record}
-    return {name: torch.stack([r[name] for r in records if name in r]).mean() for name in names}
+    columns = {name: [torch.as_tensor(record[name]) for record in records if name in record] for name in names}
+    return {name: torch.stack(column).mean() for name, column in columns.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, OnPolicyHparams, check_range, supports_policy_gradient
 from rl_training.schedules import Schedule
@@ -26,6 +27,8 @@ class PPOConfig(OnPolicyHparams):
     """Stop the passes over a rollout when the estimated KL exceeds 1.5 times this; null never stops."""
     grad_accumulation: int = 1
     """Minibatches whose gradients are averaged into one optimiser step."""
+    kernel: Literal["auto", "reference"] = "auto"
+    """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -72,8 +72,11 @@ class Adam:
     def clip(self, max_norm: float | None, norm: Tensor | None = None) -> Tensor:
         """The norm of the gradient, if it is not given; beyond `max_norm` the gradient is scaled down to it."""
         norm = self.grad_norm() if norm is None else norm
-        if max_norm is not None:
-            self.parameters.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        if max_norm is None:
+            return norm
+        scale = max_norm / (norm + 1e-6)
+        if not scale.is_cpu or scale < 1.0:  # reading it would stall a GPU; there the scale is capped instead
+            self.parameters.grad.mul_(scale.clamp(max=1.0))
         return norm
 
     @torch.no_grad()
