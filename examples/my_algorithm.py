@@ -1,8 +1,9 @@
 """An algorithm of your own in one page: plain REINFORCE on whole rollouts, without a critic.
 
-    rl train --config configs/algorithms/my_algorithm.yaml
+    rl train configs/algorithms/my_algorithm.yaml
 
 or, from Python, `rl_training.train({"algo": "examples.my_algorithm:MyAlgorithm", "env_id": "CartPole-v1"})`.
+`rl new algorithm NAME` writes a start like this one, with its config and its test.
 """
 
 from __future__ import annotations
@@ -31,17 +32,14 @@ class MyAlgorithm(BaseAlgorithm):
         self.optimizers["adam"] = torch.optim.Adam(policy.parameters(), lr=self.hparams.learning_rate)
 
     def act(self, obs, rng, *, deterministic=False):
-        policy = self.networks["policy"]
-        with torch.no_grad():
-            logits = policy(torch.as_tensor(obs)).mean.numpy()
-        return policy.head.sample(logits, rng, deterministic=deterministic, mask=None)
+        return self.networks["policy"].get_action(obs, deterministic, rng)
 
     def update(self, batch):
         ends = batch["terminated"] | batch["truncated"]
-        returns = torch.as_tensor(discounted_returns(batch["rewards"], ends, gamma=self.hparams.gamma)).flatten()
+        returns = discounted_returns(batch["rewards"], ends, gamma=self.hparams.gamma)  # (T, N)
+        obs, actions, returns = self.flat(batch, "obs", "actions", returns)  # tensors of T * N rows
         weights = (returns - returns.mean()) / (returns.std() + 1e-8)
 
-        obs, actions = torch.as_tensor(batch["obs"]).flatten(0, 1), torch.as_tensor(batch["actions"]).flatten()
         loss = -(self.networks["policy"].log_prob(obs, actions) * weights).mean()
 
         self.optimizers["adam"].zero_grad()

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from rl_training.registry import (
         register_algorithm,
         register_buffer,
+        register_callback,
         register_environment,
         register_logger,
         register_network,
+        register_wrapper,
     )
     from rl_training.saved_policy import evaluate, load
     from rl_training.trainer import TrainResult, resume, train, train_ppo
@@ -46,9 +48,11 @@ _HOME = {
     "make_vector_env": "envs",
     "register_algorithm": "registry",
     "register_buffer": "registry",
+    "register_callback": "registry",
     "register_environment": "registry",
     "register_logger": "registry",
     "register_network": "registry",
+    "register_wrapper": "registry",
     "resume": "trainer",
     "train": "trainer",
     "train_ppo": "trainer",
@@ -69,9 +73,11 @@ __all__ = [
     "make_vector_env",
     "register_algorithm",
     "register_buffer",
+    "register_callback",
     "register_environment",
     "register_logger",
     "register_network",
+    "register_wrapper",
     "resume",
     "train",
     "train_ppo",

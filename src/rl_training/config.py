@@ -239,7 +239,7 @@ class LoggingConfig:
     video_frequency: int = 0
     """Env steps between videos of an evaluation episode; 0 records none."""
     sinks: tuple[PartConfig, ...] = ()
-    """Further loggers of your own."""
+    """Further loggers: `jsonl`, `console`, or your own by registered name or dotted path."""
 
     def __post_init__(self) -> None:
         check_range(self, "log_frequency", low=0, high=MAX_COUNT)
@@ -306,7 +306,7 @@ class TrainConfig:
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     """Checks on the running experiment."""
     callbacks: tuple[PartConfig, ...] = ()
-    """Your own callbacks, by dotted name."""
+    """Your own callbacks, by registered name or dotted path."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dir", os.fspath(self.output_dir))

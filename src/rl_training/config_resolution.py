@@ -18,15 +18,17 @@ from rl_training.registry import (
     Registry,
     algorithms,
     buffers,
+    callbacks,
     did_you_mean,
+    installed_plugins,
     loggers,
     networks,
-    plugins_are_installed,
+    wrappers,
 )
 
 PLAIN_STACK = "gym"
 """As `environment.wrapper`: no wrappers of one's own."""
-PART_LISTS = (("env", "wrappers"), ("callbacks",), ("logging", "sinks"))
+PART_LISTS = {("env", "wrappers"): wrappers, ("callbacks",): callbacks, ("logging", "sinks"): loggers}
 
 
 def resolve(documents: Sequence[Document], overrides: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -116,20 +118,20 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
     }
     named: list[tuple[tuple[str | int, ...], Any, Registry]]
     named = [(path, value_at(tree, path), registry) for path, registry in paths.items()]
-    sinks = value_at(tree, ("logging", "sinks"))
-    for i, sink in enumerate(sinks if isinstance(sinks, list) else ()):
-        named.append((("logging", "sinks", i, "name"), value_at(sink, ("name",)), loggers))
+    for path, registry in PART_LISTS.items():
+        parts = value_at(tree, path)
+        for i, part in enumerate(parts if isinstance(parts, list) else ()):
+            named.append(((*path, i, "name"), value_at(part, ("name",)), registry))
     unknown = [
         Problem(path, _unknown_name(name, registry))
         for path, name, registry in named
         if isinstance(name, str) and ":" not in name and name not in registry
     ]
-    return unknown if unknown and not tree.get("plugins") and not plugins_are_installed() else []
+    return unknown if unknown and not tree.get("plugins") and not installed_plugins() else []
 
 
 def _unknown_name(name: str, registry: Registry) -> str:
     module, dot, attribute = name.rpartition(".")
     own = f"'{module}:{attribute}'" if dot and len(name) <= MAX_NAME else "'package.module:Name' or through `plugins:`"
     near = did_you_mean(name, registry.names()) if len(name) <= MAX_NAME else ""
-    known = ", ".join(registry.names())
-    return f": unknown {registry.kind} {shorten(name)}{near} (known: {known}; your own: {own})"
+    return f": unknown {registry.kind} {shorten(name)}{near} ({registry.known()}your own: {own})"

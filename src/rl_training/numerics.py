@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -50,16 +51,25 @@ def tanh_logprob(x: npt.ArrayLike, mean: npt.ArrayLike = 0.0, log_std: npt.Array
     return result
 
 
-def iqm(values: npt.ArrayLike) -> float:
+@overload
+def iqm(values: npt.ArrayLike, axis: None = None) -> float: ...
+@overload
+def iqm(values: npt.ArrayLike, axis: int) -> Array: ...
+def iqm(values: npt.ArrayLike, axis: int | None = None) -> float | Array:
     """Interquartile mean: the mean without the lowest and the highest quarter (rounded down) of the values.
 
-    As robust as the median and nearly as efficient as the mean (Agarwal et al. 2021, arXiv:2108.13264).
+    As robust as the median and nearly as efficient as the mean (Agarwal et al. 2021, arXiv:2108.13264). Over all
+    values, or along `axis`.
 
     >>> iqm([0, 3, 4, 5, 6, 7, 8, 1000])
     5.5
     """
-    ordered = np.sort(np.asarray(values, np.float64), axis=None)
-    if ordered.size == 0:
+    ordered = np.sort(np.asarray(values, np.float64), axis=axis)
+    size = ordered.size if axis is None else ordered.shape[axis]
+    if size == 0:
         raise ValueError("the interquartile mean of no values is undefined")
-    cut = ordered.size // 4
-    return float(ordered[cut : ordered.size - cut].mean())
+    cut = size // 4
+    if axis is None:
+        return float(ordered[cut : size - cut].mean())
+    middle: Array = ordered.take(range(cut, size - cut), axis=axis).mean(axis=axis)
+    return middle

@@ -27,11 +27,31 @@ class _View(Protocol):
     def close(self) -> None: ...
 
 
+class RateMeter:
+    """Env steps per second, lately. Counts from the first `update`, so that a resumed run's past does not count."""
+
+    def __init__(self) -> None:
+        self.rate: float | None = None
+        self._from: tuple[float, int] | None = None
+
+    def update(self, env_steps: int, now: float) -> None:
+        before, steps = self._from or (now, env_steps)
+        if env_steps > steps and now > before:
+            latest = (env_steps - steps) / (now - before)
+            weight = 1 - 2 ** ((before - now) / RATE_SECONDS)
+            self.rate = latest if self.rate is None else self.rate + weight * (latest - self.rate)
+        if self._from is None or env_steps > steps:
+            self._from = now, env_steps
+
+    def seconds_left(self, env_steps: int, total: int | None) -> float | None:
+        """Until `total` env steps at this rate; None where one of the two is unknown."""
+        return max(total - env_steps, 0) / self.rate if total and self.rate else None
+
+
 class Display:
     """Progress of one run. `update` may be called every step: between refreshes it costs about a microsecond.
 
-    `total` is the budget in env steps, None where there is none. The rate counts from the first `update`, so that a
-    resumed run does not count the steps it began with.
+    `total` is the budget in env steps, None where there is none.
     """
 
     def __init__(
@@ -41,14 +61,12 @@ class Display:
         self.env_steps = 0
         self.return_mean: float | None = None
         self.eval_return: float | None = None
-        self.rate: float | None = None
-        """Env steps per second, lately."""
+        self._meter = RateMeter()
         self._style = style
         self._stream = stream
         self._enabled = enabled
         self._view: _View | None = None
         self._next = 0.0
-        self._rate_from: tuple[float, int] | None = None
 
     def update(
         self, env_steps: int, *, return_mean: float | None = None, eval_return: float | None = None, last: bool = False
@@ -86,19 +104,15 @@ class Display:
         self._enabled = False
 
     @property
+    def rate(self) -> float | None:
+        return self._meter.rate
+
+    @property
     def seconds_left(self) -> float | None:
-        if not self.total or not self.rate:
-            return None
-        return max(self.total - self.env_steps, 0) / self.rate
+        return self._meter.seconds_left(self.env_steps, self.total)
 
     def _refresh(self, now: float, *, evaluated: bool, last: bool) -> None:
-        before, steps = self._rate_from or (now, self.env_steps)
-        if self.env_steps > steps and now > before:
-            latest = (self.env_steps - steps) / (now - before)
-            weight = 1 - 2 ** ((before - now) / RATE_SECONDS)
-            self.rate = latest if self.rate is None else self.rate + weight * (latest - self.rate)
-        if self._rate_from is None or self.env_steps > steps:
-            self._rate_from = now, self.env_steps
+        self._meter.update(self.env_steps, now)
         self._next = now + REFRESH_SECONDS
         self._guarded("show", self, evaluated=evaluated, last=last)
 

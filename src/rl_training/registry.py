@@ -1,4 +1,4 @@
-"""One small registry, five instances: how a name in a config becomes an object.
+"""One small registry, an instance per kind of part: how a name in a config becomes an object.
 
 A name is a built-in ("ppo"), something a user registered with a decorator, or a dotted path "package.module:attr".
 Built-ins are listed as dotted paths too, so that listing and suggesting names imports nothing.
@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_training.types import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -43,24 +50,89 @@ PLUGIN_GROUP = "rl_training.plugins"
 """Entry-point group through which an installed package offers its parts."""
 
 
-def plugins_are_installed() -> bool:
-    """Whether any installed package offers parts; nothing is imported."""
+def installed_plugins() -> tuple[EntryPoint, ...]:
+    """What installed packages offer; nothing is imported."""
+    return _offered(tuple(sys.path))
+
+
+@cache  # a look at every installed package takes milliseconds, and each environment of a run asks
+def _offered(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     from importlib.metadata import entry_points
 
-    return bool(entry_points(group=PLUGIN_GROUP))
+    return tuple(entry_points(group=PLUGIN_GROUP))
 
 
 def import_plugins(modules: Iterable[str]) -> None:
     """Import the modules whose decorators register parts, and those that installed packages offer as entry points."""
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=PLUGIN_GROUP):
-        entry.load()
+    for entry in installed_plugins():
+        try:
+            entry.load()
+        except (ImportError, AttributeError) as error:
+            package = entry.dist.name if entry.dist else "an installed package"
+            raise ConfigError(
+                f"{package} offers the plugin '{entry.name}', but '{entry.value}' cannot be imported ({error}); "
+                "mend or uninstall that package"
+            ) from error
     for module in modules:
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigError(f"plugins: cannot import '{module}' ({error}); is it on PYTHONPATH?") from error
+        except (ImportError, TypeError, ValueError) as error:  # the last two: relative names, names with odd characters
+            cure = "list the module alone" if ":" in module else "is it on PYTHONPATH?"
+            raise ConfigError(f"plugins: cannot import '{module}' ({error}); {cure}") from error
+
+
+# -- building a part, with messages for whoever wrote it --------------------------------------------------------------
+
+
+def parameters_of(creator: Any) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of a class or function; None where Python cannot tell."""
+    try:
+        return inspect.signature(creator).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def check_kwargs(creator: Any, kwargs: Mapping[str, Any], what: str, where: str) -> None:
+    """Refuse arguments that `creator` does not take, before it runs."""
+    parameters = parameters_of(creator)
+    if parameters is None or any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for key in kwargs:
+        if key not in parameters:
+            takes = ", ".join(parameters) or "none"
+            raise ConfigError(f"{where}: {what} takes no '{key}'{did_you_mean(key, parameters)} (it takes: {takes})")
+
+
+def check_call(
+    creator: Any, what: str, arguments: Mapping[str, Any] | None = None, kwargs: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse to call `creator` with positional `arguments` (their keys are what the docs call them) and `kwargs`."""
+    arguments, kwargs = arguments or {}, kwargs or {}
+    if not callable(creator):
+        raise ConfigError(f"{what} is a {type(creator).__name__}; it must be a class or a function that makes one")
+    if parameters_of(creator) is None:
+        return
+    try:
+        inspect.signature(creator).bind(*arguments.values(), **kwargs)
+    except TypeError as error:
+        given = ", ".join([*arguments, *(f"{key}=" for key in kwargs)])
+        raise ConfigError(f"{what} is called with ({given}) and does not take that: {error}") from None
+
+
+def check_methods(part: Any, methods: Iterable[str], what: str, cure: str) -> None:
+    """Refuse a part that lacks one of the methods it will be asked for."""
+    for method in methods:
+        if not callable(getattr(part, method, None)):
+            raise ConfigError(f"{what} has no {method}(); {cure}")
+
+
+def _same(known: Any, value: Any) -> bool:
+    """Whether two objects are one piece of code, imported twice: reloaded, or as a script and as a module."""
+    if known is value:
+        return True
+    modules = {getattr(known, "__module__", None), getattr(value, "__module__", None)}
+    same_name = getattr(known, "__qualname__", 0) == getattr(value, "__qualname__", 1)
+    return same_name and (len(modules) == 1 or "__main__" in modules)
 
 
 class Registry:
@@ -82,10 +154,19 @@ class Registry:
 
     def add(self, name: str, value: Any) -> None:
         known = self._entries.get(name)
-        same = known is value or (getattr(known, "__qualname__", 0) == getattr(value, "__qualname__", 1))
-        if known is not None and not same:
+        if known is not None and not _same(known, value):
             raise ConfigError(f"{self.kind} '{name}' is already registered; choose another name")
         self._entries[name] = value
+
+    @contextmanager
+    def override(self, name: str, value: Any) -> Iterator[None]:
+        """Inside, `name` stands for `value`, whatever it stood for before: for trying a part without registering it."""
+        before = dict(self._entries)
+        self._entries[name] = value
+        try:
+            yield
+        finally:
+            self._entries = before
 
     def names(self) -> list[str]:
         return sorted(self._entries)
@@ -108,8 +189,12 @@ class Registry:
             return import_attr(name, self.kind)
         raise ConfigError(
             f"unknown {self.kind} '{name}'{did_you_mean(name, self._entries)} "
-            f"(known: {', '.join(self.names())}; your own: 'package.module:Name' or a module in `plugins:`)"
+            f"({self.known()}your own: 'package.module:Name' or a module in `plugins:`)"
         )
+
+    def known(self) -> str:
+        """ "known: a, b; " for messages, or an empty string where nothing is registered."""
+        return f"known: {', '.join(self.names())}; " if self._entries else ""
 
 
 algorithms = Registry(
@@ -118,6 +203,23 @@ algorithms = Registry(
 )
 networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP"})
 environments = Registry("environment")
+wrappers = Registry(
+    "wrapper",
+    {
+        "action_mask": "rl_training.envs.masks:ActionMask",
+        "clip_action": "gymnasium.wrappers:ClipAction",
+        "clip_reward": "rl_training.envs.wrappers:clip_reward",
+        "episode_statistics": "gymnasium.wrappers:RecordEpisodeStatistics",
+        "flatten_observation": "gymnasium.wrappers:FlattenObservation",
+        "frame_stack": "rl_training.envs.wrappers:FrameStack",
+        "normalize_obs": "rl_training.envs.wrappers:NormalizeObservations",
+        "normalize_reward": "rl_training.envs.wrappers:NormalizeRewards",
+        "rescale_action": "rl_training.envs.wrappers:rescale_action",
+        "sticky_action": "gymnasium.wrappers:StickyAction",
+        "time_aware": "gymnasium.wrappers:TimeAwareObservation",
+        "time_limit": "gymnasium.wrappers:TimeLimit",
+    },
+)
 buffers = Registry(
     "buffer",
     {
@@ -135,9 +237,12 @@ loggers = Registry(
         "wandb": "rl_training.wandb_sink:WandbSink",
     },
 )
+callbacks = Registry("callback")
 
 register_algorithm = algorithms.register
 register_network = networks.register
 register_environment = environments.register
+register_wrapper = wrappers.register
 register_buffer = buffers.register
 register_logger = loggers.register
+register_callback = callbacks.register

@@ -54,8 +54,10 @@ class Holder:
 class RunLock:
     """Context manager around one run directory's `.lock`; entering raises RunError if another process has it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kind: str = "run") -> None:
         self.path = path
+        self.kind = kind
+        """What the folder is called in messages."""
         self._descriptor: int | None = None
         self._owns_file = False
 
@@ -73,7 +75,9 @@ class RunLock:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise RunError(f"cannot lock the run: {self.path}: {error.strerror}; check its permissions") from error
+            raise RunError(
+                f"cannot lock the {self.kind}: {self.path}: {error.strerror}; check its permissions"
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -81,7 +85,7 @@ class RunLock:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise self._refusal(read_holder(self.path)) from None
             if error.errno not in _UNSUPPORTED:
-                raise RunError(f"cannot lock the run: {self.path}: {error.strerror}") from error
+                raise RunError(f"cannot lock the {self.kind}: {self.path}: {error.strerror}") from error
             self._acquire_by_file()
             return
         try:
@@ -89,7 +93,7 @@ class RunLock:
             os.pwrite(descriptor, _this_process(), 0)
         except OSError as error:  # a full disk: the lock would hold, but nobody could say whose it is
             os.close(descriptor)
-            raise RunError(f"cannot lock the run: {self.path}: {error.strerror}; free some space") from error
+            raise RunError(f"cannot lock the {self.kind}: {self.path}: {error.strerror}; free some space") from error
         self._descriptor = descriptor
         _held.add(descriptor)
 
@@ -124,7 +128,7 @@ class RunLock:
         except FileExistsError:
             raise self._refusal(read_holder(self.path)) from None
         except OSError as error:
-            raise RunError(f"cannot lock the run: {self.path}: {error.strerror}") from error
+            raise RunError(f"cannot lock the {self.kind}: {self.path}: {error.strerror}") from error
         finally:
             candidate.unlink(missing_ok=True)
             stale.unlink(missing_ok=True)
@@ -132,11 +136,11 @@ class RunLock:
 
     def _refusal(self, holder: Holder | None) -> RunError:
         if holder is None:
-            return RunError(f"run '{self.path.parent}' is in use by another process; wait until it ends")
+            return RunError(f"{self.kind} '{self.path.parent}' is in use by another process; wait until it ends")
         cure = f"wait until it ends, or stop it with `kill {holder.pid}`"
         if holder.host != socket.gethostname():
             cure = f"wait until it ends; if that host is gone for good, delete {self.path}"
-        return RunError(f"run '{self.path.parent}' is in use by process {holder.pid} on {holder.host}; {cure}")
+        return RunError(f"{self.kind} '{self.path.parent}' is in use by process {holder.pid} on {holder.host}; {cure}")
 
 
 def read_holder(path: Path) -> Holder | None:
@@ -148,9 +152,13 @@ def read_holder(path: Path) -> Holder | None:
         return None
 
 
+def holder_of(pid: int) -> Holder:
+    """A process on this host as a record that still tells, later, whether it is the same one."""
+    return Holder(pid=pid, host=socket.gethostname(), started=_process_start(pid) or 0.0)
+
+
 def _this_process() -> bytes:
-    holder = Holder(pid=os.getpid(), host=socket.gethostname(), started=_process_start(os.getpid()) or 0.0)
-    return json.dumps(asdict(holder)).encode() + b"\n"
+    return json.dumps(asdict(holder_of(os.getpid()))).encode() + b"\n"
 
 
 def _process_start(pid: int) -> float | None:

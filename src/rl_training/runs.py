@@ -5,12 +5,10 @@ The directory is the truth; indexes and tables are built from it. Checkpoints an
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,17 +24,15 @@ from rl_training.environment_info import GitQuery, GitState, hardware, versions
 from rl_training.json_rows import plain_row
 from rl_training.registry import did_you_mean
 from rl_training.run_lock import Holder, RunLock, read_holder
+from rl_training.run_names import age, claim_directory, name_part, pick, readable_errors
 from rl_training.secrets import Redactor, restore
 from rl_training.types import RunError
 
 Status = Literal["running", "finished", "stopped", "failed"]
 SUBFOLDERS = ("configs", "logs", "checkpoints", "videos", "plots", "debug")
-MAX_PART = 80
-"""Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
 MAX_INFO_BYTES = 2**23
 CLOCK_KEYS = ("time/", "system/")
 """Metrics that depend on the clock begin with these; equality leaves them out."""
-_STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
 
 
 def make_run_dir(cfg: TrainConfig) -> Path:
@@ -45,25 +41,21 @@ def make_run_dir(cfg: TrainConfig) -> Path:
 
 
 def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
-    name = f"{_name_part(cfg.algo)}__{_name_part(cfg.env_id)}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
-    if name.startswith((".", "-")):  # neither a hidden folder nor something that looks like a flag
-        name = f"run{name}"
-    with _readable_errors(f"cannot create a run in output_dir '{cfg.output_dir}'"):
-        root = Path(cfg.output_dir).expanduser()
-        root.mkdir(parents=True, exist_ok=True)
-        for count in range(1, 100_000):
-            path = root / (name if count == 1 else f"{name}-{count}")
-            # mkdir is the only test and the only claim: of two processes that try one name, one fails
-            with suppress(FileExistsError):
-                path.mkdir()
-                for subfolder in SUBFOLDERS:
-                    (path / subfolder).mkdir()
-                return path
-    raise RunError(f"'{root}' already holds 100,000 runs of this second; choose another output_dir")
+    name = f"{name_part(cfg.algo)}__{name_part(cfg.env_id)}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
+    with readable_errors(f"cannot create a run in output_dir '{cfg.output_dir}'"):
+        return claim_directory(Path(cfg.output_dir).expanduser(), name, SUBFOLDERS, "run")
 
 
-def _name_part(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:MAX_PART]
+def public_config(cfg: TrainConfig, redactor: Redactor) -> dict[str, Any]:
+    """Every value of a config without its secrets, as a run directory keeps it."""
+    # every value is in here, so what the file built on is no longer asked for
+    tree: dict[str, Any] = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})
+    return tree
+
+
+def public_sha256(public: Mapping[str, Any]) -> str:
+    """The `config_sha256` of `run.json`."""
+    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
 
 
 class RunDir:
@@ -79,26 +71,37 @@ class RunDir:
 
     @classmethod
     def create(
-        cls, cfg: TrainConfig, *, source: str | None = None, argv: Sequence[str] = (), parent: str | None = None
+        cls,
+        cfg: TrainConfig,
+        *,
+        source: str | None = None,
+        argv: Sequence[str] = (),
+        parent: str | None = None,
+        group: str | None = None,
     ) -> RunDir:
         """A new run directory for `cfg` with everything written that is known before training starts.
 
-        `source` is the text of the file the config came from; `parent` the run (and step) it was warm-started from.
+        `source` is the text of the file the config came from; `parent` the run (and step) it was warm-started from;
+        `group` the group of seeds it belongs to.
         """
         with GitQuery() as git_query:  # answers while the rest is written
-            return cls._create(cfg, git_query, source, argv, parent)
+            return cls._create(cfg, git_query, source, argv, {"group": group, "sweep": None, "parent": parent})
 
     @classmethod
     def _create(
-        cls, cfg: TrainConfig, git_query: GitQuery, source: str | None, argv: Sequence[str], parent: str | None
+        cls,
+        cfg: TrainConfig,
+        git_query: GitQuery,
+        source: str | None,
+        argv: Sequence[str],
+        relations: Mapping[str, str | None],
     ) -> RunDir:
         redactor = Redactor()
-        # every value is in here, so what the file built on is no longer asked for
-        public = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})
+        public = public_config(cfg, redactor)
         redactor.warn_about_needed()
         run = cls(make_run_dir(cfg), redactor)
         try:
-            run._describe(cfg, public, git_query, source, argv, parent)
+            run._describe(cfg, public, git_query, source, argv, relations)
         except BaseException:
             shutil.rmtree(run.path, ignore_errors=True)  # half a description is no run
             raise
@@ -111,7 +114,7 @@ class RunDir:
         git_query: GitQuery,
         source: str | None,
         argv: Sequence[str],
-        parent: str | None,
+        relations: Mapping[str, str | None],
     ) -> None:
         """Write the configs and, last, `run.json`: a folder without it is no run."""
         resolved = dump_mapping(public)
@@ -124,11 +127,9 @@ class RunDir:
             "started": _now(),
             "ended": None,
             "exit_code": None,
-            "config_sha256": hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest(),
+            "config_sha256": public_sha256(public),
             "metrics_sha256": None,
-            "group": None,
-            "sweep": None,
-            "parent": parent,
+            **relations,
             "versions": versions(),
             "hardware": hardware(),
             "threads": cfg.training.num_threads,
@@ -220,7 +221,7 @@ class RunDir:
 
         Called when a run goes on from `step`: videos of later steps will be made again.
         """
-        with _readable_errors(f"cannot tidy '{self.path}'"):
+        with readable_errors(f"cannot tidy '{self.path}'"):
             for folder in (self.path, self.videos):
                 if folder.is_dir():
                     remove_leftovers(folder)
@@ -245,7 +246,7 @@ class RunDir:
         return f"{info['id'][:100]}-{digest[:8]}"
 
     def _write(self, name: str, text: str) -> None:
-        with _readable_errors(f"cannot write {name} in '{self.path}'"):
+        with readable_errors(f"cannot write {name} in '{self.path}'"):
             atomic_write(self.path / name, text.encode(errors="surrogateescape"))
 
     def _write_json(self, name: str, value: Mapping[str, Any]) -> None:
@@ -286,15 +287,7 @@ def run_directories(output_dir: Path) -> list[Path]:
         entries = [entry for entry in output_dir.iterdir() if (entry / "run.json").is_file()]
     except OSError:
         return []
-    return sorted(entries, key=_age)
-
-
-def _age(path: Path) -> tuple[str, int, str]:
-    match = _STAMP.search(path.name)
-    if match is None:  # renamed by hand: the time its run.json says, in the same form
-        modified = datetime.fromtimestamp((path / "run.json").stat().st_mtime)
-        return f"{modified:%Y%m%d-%H%M%S}", 0, path.name
-    return match[1], int(match[2] or 1), path.name
+    return sorted(entries, key=lambda path: age(path, "run.json"))
 
 
 def _find(path: Path, output_dir: Path) -> Path:
@@ -307,17 +300,7 @@ def _find(path: Path, output_dir: Path) -> Path:
         raise RunError(f"no run '{name}': '{output_dir}' holds no runs; give a path, or the folder with --output-dir")
     if name == "latest":
         return runs[-1]
-    by_name = {run.name: run for run in runs}
-    if name in by_name:
-        return by_name[name]
-    matches = [run for run in runs if _given_name(run) == name] or [run for run in runs if run.name.startswith(name)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        shown = ", ".join(run.name for run in matches[-5:])
-        raise RunError(f"'{name}' fits {len(matches)} runs in '{output_dir}' ({shown}); type more of the name")
-    hint = did_you_mean(name, by_name) or f"; the latest is '{runs[-1].name}'"
-    raise RunError(f"no run '{name}' in '{output_dir}'{hint}")
+    return pick(name, runs, _given_name, "run")
 
 
 def _given_name(run: Path) -> str | None:
@@ -364,25 +347,3 @@ def _git_facts(state: GitState | None, redactor: Redactor) -> tuple[dict[str, An
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-@contextmanager
-def _readable_errors(what: str) -> Iterator[None]:
-    """OSError to RunError with the cure."""
-    cures = {
-        errno.ENOSPC: "free some space or choose another output_dir",
-        errno.EDQUOT: "your disk quota is used up; free some space or choose another output_dir",
-        errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
-        errno.EROFS: "the disk is read-only; choose another output_dir",
-        errno.ENAMETOOLONG: "choose a shorter output_dir",
-        errno.ENOTDIR: "a file is in the way; move it or choose another output_dir",
-        errno.EEXIST: "a file is in the way; move it or choose another output_dir",
-    }
-    try:
-        yield
-    except OSError as error:
-        cure = cures.get(error.errno or 0, "choose an output_dir you may write to, such as --output-dir ~/runs")
-        where = f" ({error.filename})" if error.filename else ""
-        raise RunError(f"{what}: {error.strerror}{where}; {cure}") from error
-    except ValueError as error:  # a NUL byte or a lone surrogate in the path
-        raise RunError(f"{what}: {error}; choose an output_dir of ordinary characters") from error

@@ -91,6 +91,11 @@ class Redactor:
         """Variables a resume will need that are not set now, each with the place in the config it stands for."""
         return dict(self._derived)
 
+    @property
+    def needed_values(self) -> dict[str, str]:
+        """The same variables with their secrets: what a process that reads the redacted config must find exported."""
+        return {name: value for value, name in self._names.items() if name in self._derived}
+
     def mapping(self, tree: Any) -> Any:
         """A copy of a config mapping without secrets."""
         for path, text in _strings(tree):

@@ -25,6 +25,8 @@ EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}
 GRACE_SECONDS = 5.0
 CLEANUP_SECONDS = 1.0
 """What a second SIGINT leaves for closing files and environments."""
+REQUEUE_VARIABLE = "RL_TRAINING_REQUEUE"
+"""Environment variable: 0 in the members of a group, whose parent asks SLURM once, after the last of them has saved."""
 _active: list[StopSignals] = []
 _forking = threading.local()
 
@@ -168,9 +170,9 @@ def _say(text: str) -> None:
 
 
 def requeue_under_slurm() -> str | None:
-    """Ask SLURM to start this job again; what was done, or None where there is no SLURM."""
+    """Ask SLURM to start this job again; what was done, or None where there is no SLURM or a parent asks."""
     job = os.environ.get("SLURM_JOB_ID")
-    if not job or shutil.which("scontrol") is None:
+    if not job or os.environ.get(REQUEUE_VARIABLE) == "0" or shutil.which("scontrol") is None:
         return None
     try:
         subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=30, check=True)

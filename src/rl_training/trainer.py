@@ -35,10 +35,19 @@ from rl_training.devices import pinned_threads, resolve_device
 from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.eval import EvalResult, evaluate_policy
 from rl_training.guards import Guard
-from rl_training.hparams.base import AlgorithmSpec
-from rl_training.logging import Logger
+from rl_training.hparams.base import AlgorithmSpec, supports_anything
+from rl_training.logging import Logger, Sink
 from rl_training.progress_display import Display
-from rl_training.registry import algorithms, buffers, import_attr, import_plugins, loggers
+from rl_training.registry import (
+    algorithms,
+    buffers,
+    callbacks,
+    check_call,
+    check_methods,
+    import_attr,
+    import_plugins,
+    loggers,
+)
 from rl_training.runs import RunDir
 from rl_training.secrets import with_secrets
 from rl_training.seeding import Streams
@@ -58,6 +67,7 @@ from rl_training.types import (
     Stateful,
     VectorStep,
 )
+from rl_training.user_parts import UserParts, user_parts
 from rl_training.video import find_ffmpeg, write_video
 
 EnvFn = Callable[[], Any]
@@ -83,20 +93,21 @@ def train(
     init_from: str | None = None,
     source: str | None = None,
     argv: Sequence[str] = (),
+    group: str | None = None,
 ) -> TrainResult:
     """Train from a config object, a file, a preset name or a mapping, in a new run directory.
 
     `env_fn` builds your environment without registering it (a resume then needs it again).
-    `init_from` is "RUN[:STEP]": start from that run's policy.
+    `init_from` is "RUN[:STEP]": start from that run's policy. `group` names the group of seeds the run belongs to.
     """
     cfg = with_secrets(as_config(cfg))
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads):
         trainer = build_trainer(cfg, env_fn)
         try:
-            users = [user_callback(part) for part in cfg.callbacks]
+            users = user_parts(cfg)
             if init_from is not None:
                 warm_start(trainer, cfg, init_from)
-            run = RunDir.create(cfg, source=source, argv=argv, parent=init_from)
+            run = RunDir.create(cfg, source=source, argv=argv, parent=init_from, group=group)
             with run.lock():
                 return execute(trainer, cfg, run, env_fn, users, signals)
         finally:
@@ -118,7 +129,7 @@ def resume(run: str | Path, *, total_timesteps: int | None = None, env_fn: EnvFn
         with pinned_threads(cfg.training.num_threads):
             trainer = build_trainer(cfg, env_fn)
             try:
-                users = [user_callback(part) for part in cfg.callbacks]
+                users = user_parts(cfg)
                 start: Start = "resumed" if total_timesteps is None else "extended"
                 return execute(trainer, cfg, directory, env_fn, users, signals, start=start)
             finally:
@@ -130,17 +141,17 @@ def execute(
     cfg: TrainConfig,
     run: RunDir,
     env_fn: EnvFn | None,
-    users: Sequence[Callback],
+    users: UserParts,
     signals: StopSignals,
     *,
     start: Start = "new",
 ) -> TrainResult:
     """Run a built trainer inside its locked run directory and leave a record of how it ended."""
-    logger = build_logger(cfg, run)
+    logger = build_logger(cfg, run, users.sinks)
     manager = checkpoint_manager(cfg, run, logger)
     if cfg.logging.trace:
         trainer.collector.on_step = lambda step: log_transitions(logger, step)
-    trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users)
+    trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users.callbacks)
     total = cfg.training.total_timesteps
     if start != "new":
         restore(trainer, cfg, run, logger, manager)
@@ -267,8 +278,9 @@ def check_supported(cfg: TrainConfig) -> None:
         raise ConfigError("backend: 'jax' is not available in this version; use backend: torch")
     if cfg.lane == "compiled":
         raise ConfigError("lane: 'compiled' needs backend: jax, which is not available in this version; use lane: host")
-    for part in cfg.logging.sinks:
-        loggers.get(part.name)
+    for registry, parts in ((loggers, cfg.logging.sinks), (callbacks, cfg.callbacks)):
+        for part in parts:
+            registry.get(part.name)
     if cfg.logging.video_frequency > 0:
         find_ffmpeg()
     if cfg.logging.wandb.enabled and importlib.util.find_spec("wandb") is None:
@@ -279,7 +291,8 @@ def resolve_algorithm(cfg: TrainConfig) -> tuple[AlgorithmSpec, Any]:
     """The spec behind `algo` and its hyperparameters as the spec's own class."""
     spec = algorithms.get(cfg.algo)
     if isinstance(spec, type):
-        spec = AlgorithmSpec(cfg.algo, getattr(spec, "kind", "on_policy"), getattr(spec, "Hparams", dict), build=spec)
+        hparams, supports = getattr(spec, "Hparams", dict), getattr(spec, "supports", supports_anything)
+        spec = AlgorithmSpec(cfg.algo, getattr(spec, "kind", "on_policy"), hparams, build=spec, supports=supports)
     if not isinstance(spec, AlgorithmSpec):
         raise ConfigError(
             f"algorithm '{cfg.algo}' is a {type(spec).__name__}; it must be an AlgorithmSpec or a class such as one "
@@ -320,7 +333,14 @@ def build_algorithm(
         normalize_reward=cfg.env.normalize_reward,
         guard=guard,
     )
-    return cast(Algorithm, build(ctx, hparams))
+    what = f"algorithm '{cfg.algo}'"
+    check_call(build, what, {"ctx": ctx, "hparams": hparams})
+    algorithm = build(ctx, hparams)
+    base = "derive it from rl_training.BaseAlgorithm, or see the protocols in rl_training.types"
+    check_methods(algorithm, ("update", "observe", "state_dict", "load_state_dict"), what, base)
+    policy = getattr(algorithm, "policy", None)
+    check_methods(policy, ("act", "initial_carry", "state_dict", "load_state_dict"), f"the policy of {what}", base)
+    return cast(Algorithm, algorithm)
 
 
 def build_buffer(
@@ -329,17 +349,22 @@ def build_buffer(
     if isinstance(action_space, DictSpec):
         raise ConfigError(f"environment '{cfg.env_id}' has a Dict action space, which no algorithm here can use")
     obs_shape, obs_dtype = layout(observation_space)
-    buffer = buffers.get(cfg.buffer.type or "rollout")(
-        num_steps=num_steps,
-        num_envs=cfg.env.num_envs,
-        obs_shape=obs_shape,
-        action_shape=action_space.shape,
-        obs_dtype=obs_dtype,
-        action_dtype=action_space.dtype,
-    )
-    if not isinstance(buffer, RolloutBuffer):
-        raise ConfigError(f"buffer.type '{cfg.buffer.type}' does not fit '{cfg.algo}', which learns from rollouts")
-    return buffer
+    kind = buffers.get(cfg.buffer.type or "rollout")
+    if not (isinstance(kind, type) and issubclass(kind, RolloutBuffer)):
+        raise ConfigError(
+            f"buffer.type '{cfg.buffer.type}' does not fit '{cfg.algo}', which learns from rollouts; "
+            "derive it from rl_training.data.rollout_buffer.RolloutBuffer"
+        )
+    sizes: dict[str, Any] = {
+        "num_steps": num_steps,
+        "num_envs": cfg.env.num_envs,
+        "obs_shape": obs_shape,
+        "action_shape": action_space.shape,
+        "obs_dtype": obs_dtype,
+        "action_dtype": action_space.dtype,
+    }
+    check_call(kind, f"buffer '{cfg.buffer.type}'", kwargs=sizes)
+    return kind(**sizes)
 
 
 def build_callbacks(
@@ -381,7 +406,7 @@ def build_callbacks(
     return [callback for _, callback in callbacks]
 
 
-def build_logger(cfg: TrainConfig, run: RunDir) -> Logger:
+def build_logger(cfg: TrainConfig, run: RunDir, users: Sequence[Sink]) -> Logger:
     """JSONL always; TensorBoard, W&B and the user's own where the config asks for them."""
     wanted = cfg.logging
     sinks: list[Any] = []
@@ -389,8 +414,7 @@ def build_logger(cfg: TrainConfig, run: RunDir) -> Logger:
         sinks.append(loggers.get("tensorboard")(run.logs / "tensorboard"))
     if wanted.wandb.enabled:
         sinks.append(loggers.get("wandb")(wanted.wandb, run))
-    sinks += [loggers.get(part.name)(**part.kwargs) for part in wanted.sinks]
-    return Logger(run.logs, sinks, redact=run.redactor.text)
+    return Logger(run.logs, [*sinks, *users], redact=run.redactor.text)
 
 
 def show(text: str, cfg: TrainConfig) -> None:
@@ -416,17 +440,6 @@ def log_transitions(logger: Logger, step: VectorStep) -> None:
 
 def row_of(obs: Obs, row: int) -> Any:
     return {name: column[row] for name, column in obs.items()} if isinstance(obs, dict) else obs[row]
-
-
-def user_callback(part: Any) -> Callback:
-    """A callback of the user's, by dotted name."""
-    made = import_attr(part.name, "callback")(**part.kwargs)
-    for method in ("on_start", "on_step", "on_end"):
-        if not callable(getattr(made, method, None)):
-            raise ConfigError(
-                f"callback '{part.name}' has no {method}(); derive it from rl_training.callbacks.Callback"
-            )
-    return cast(Callback, made)
 
 
 # -- helpers ----------------------------------------------------------------------------------------------------------

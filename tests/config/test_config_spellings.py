@@ -115,7 +115,7 @@ def test_the_sweep_spelling(tmp_path: Path) -> None:
         (["gym"], ()),
         ("time_limit", (WrapperConfig("time_limit"),)),
         ({"name": "m:W", "kwargs": {"a": 1}}, (WrapperConfig("m:W", {"a": 1}),)),
-        (["a", {"name": "b", "train_only": True}], (WrapperConfig("a"), WrapperConfig("b", train_only=True))),
+        (["a:B", {"name": "c:D", "train_only": True}], (WrapperConfig("a:B"), WrapperConfig("c:D", train_only=True))),
     ],
 )
 def test_wrappers_as_names_and_mappings(written: object, wrappers: tuple[WrapperConfig, ...]) -> None:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from rl_training.config import EnvConfig, WrapperConfig
 from rl_training.envs import FrameStack, NormalizeObservations, NormalizeRewards, make_env
 from rl_training.envs.probes import Counting
-from rl_training.envs.wrappers import WRAPPERS
+from rl_training.registry import wrappers
 from rl_training.types import EnvError
 
 
@@ -169,7 +169,7 @@ def test_frames_that_cannot_be_stacked() -> None:
 
 
 def wrap(name: str, env: Any, **kwargs: Any) -> Any:
-    return WRAPPERS[name](env, **kwargs)
+    return wrappers.get(name)(env, **kwargs)
 
 
 def test_clip_action() -> None:
@@ -240,7 +240,7 @@ def test_sticky_action_repeats_under_the_episode_seed() -> None:
 
 
 def test_every_name_is_tested_here() -> None:
-    assert set(WRAPPERS) == {
+    assert set(wrappers.names()) == {
         "action_mask", "clip_action", "clip_reward", "episode_statistics", "flatten_observation", "frame_stack",
         "normalize_obs", "normalize_reward", "rescale_action", "sticky_action", "time_aware", "time_limit",
     }  # fmt: skip

@@ -454,7 +454,8 @@ def is_running(pid: int) -> bool:
 def test_the_death_of_the_server_is_noticed_and_survived() -> None:
     ours = WorkerVectorEnv([Make(FaultEnv, 0), Make(FaultEnv, 1)], num_workers=2, restart=True)
     ours.reset()
-    os.kill(psutil.Process().children()[0].pid, signal.SIGKILL)
+    worker, *_ = ours.call("process")[0]
+    os.kill(psutil.Process(worker).ppid(), signal.SIGKILL)
     time.sleep(0.1)
     _, _, _, truncated, infos = ours.step(np.zeros(2, np.int64))
     assert truncated.all()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import pickle
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,14 @@ def children() -> set[int]:
     return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
+def shared_memory() -> list[str]:
+    """What this process still has open or mapped of memory shared with workers."""
+    gc.collect()
+    names = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    names += Path("/proc/self/maps").read_text().splitlines()
+    return [name for name in names if "rl-training-workers" in name]
+
+
 def make(num_envs: int = 4, num_workers: int = 2, **kwargs: Any) -> WorkerVectorEnv:
     return WorkerVectorEnv([Make(FaultEnv, index) for index in range(num_envs)], num_workers=num_workers, **kwargs)
 
@@ -77,6 +87,7 @@ def fail(vector: WorkerVectorEnv, fault: str, env_index: int, steps_before: int)
 def test_every_fault_is_named_in_time_and_leaves_nothing(fault: str) -> None:
     before = children()
     vector = make(step_timeout=TIMEOUT if fault in HUNG else 30.0)
+    assert shared_memory()
     error, seconds = fail(vector, fault, env_index=3, steps_before=14)  # episodes of 10
     seed = reset_seed(7, 3, 1)
     assert isinstance(error, EnvError)
@@ -88,6 +99,7 @@ def test_every_fault_is_named_in_time_and_leaves_nothing(fault: str) -> None:
     with pytest.raises(EnvError, match="closed"):
         vector.step(harmless())
     vector.close()
+    assert shared_memory() == []
 
 
 def test_the_message_shows_where_the_worker_was() -> None:
@@ -261,6 +273,7 @@ def test_twenty_faults_of_each_kind(fault: str) -> None:
         assert error.seed == reset_seed(7, env_index, steps_before // 10)
         assert seconds < (TIMEOUT + 1.5 if fault in HUNG else 2.0)
         assert children() == before
+        assert shared_memory() == []
 
 
 @pytest.mark.slow
@@ -278,3 +291,4 @@ def test_twenty_restarts_of_each_kind(fault: str) -> None:
     assert vector.restarts == 20
     vector.close()
     assert children() == before
+    assert shared_memory() == []

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rl_training.testing import check_algorithm
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,6 +28,12 @@ def test_it_learns_from_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert result.metrics["eval/return_mean"] > 100  # chance reaches 22
     action = rl_training.load(result.run_dir).predict(np.zeros(4, np.float32))
     assert action in (0, 1)
+
+
+def test_it_conforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    name = "examples.my_algorithm:MyAlgorithm"
+    assert check_algorithm(name, environments=["CartPole-v1", "Pendulum-v1"]).refused == {}
 
 
 def test_every_example_has_a_test() -> None:

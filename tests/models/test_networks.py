@@ -14,7 +14,7 @@ from rl_training.config import BackboneConfig, NetworkConfig
 from rl_training.models import MLP, ActorCritic, PolicyNetwork, QNetwork, ValueNetwork, build_backbone
 from rl_training.models.networks import load_module_state, module_state, parameter_count, polyak_update
 from rl_training.models.optimization import Adam, FlatParameters
-from rl_training.registry import register_network
+from rl_training.registry import networks
 from rl_training.types import (
     BoxSpec,
     CheckpointError,
@@ -188,9 +188,23 @@ def test_flat_adam_is_torch_adam(max_norm: float | None):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 
 
-def test_a_network_that_is_no_module_is_refused():
-    register_network("a_number")(lambda space, cfg, rng: 3)
-    with pytest.raises(ConfigError, match="out_features"):
-        build_backbone(BOX, BackboneConfig(type="a_number"), rng())
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda space, cfg, rng: 3, r"network 'mine' made a int; it must be a torch.nn.Module"),
+        (lambda space, cfg, rng: nn.Identity(), "network 'mine' has no out_features; set self.out_features"),
+        (
+            lambda space: nn.Identity(),
+            r"is called with \(observation_space, config, rng\).*too many positional arguments",
+        ),
+        (7, "network 'mine' is a int; it must be a class or a function"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused_with_the_cure(value: object, message: str):
+    with networks.override("mine", value), pytest.raises(ConfigError, match=message):
+        build_backbone(BOX, BackboneConfig(type="mine"), rng())
+
+
+def test_a_network_of_unknown_name_is_refused():
     with pytest.raises(ConfigError, match="did you mean 'mlp'"):
         build_backbone(BOX, BackboneConfig(type="mpl"), rng())

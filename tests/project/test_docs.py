@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 
 import rl_training
 from rl_training.cli import find_command, main, parse_words
+from rl_training.config import builtin_spec
 from rl_training.registry import algorithms
 
 ROOT = Path(__file__).parents[2]
@@ -65,24 +67,30 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def commands() -> list[str]:
-    """Every line of a bash block that runs `rl`, without its comment."""
-    blocks = [block for page in PAGES for language, block in FENCE.findall(page.read_text()) if language == "bash"]
+    """Every line of a bash block that runs `rl`, without its comment; `test_tutorial` runs those of the tutorial."""
+    pages = [page for page in PAGES if page != DOCS / "tutorial.md"]
+    blocks = [block for page in pages for language, block in FENCE.findall(page.read_text()) if language == "bash"]
     lines = [line for block in blocks for line in block.splitlines() if line.startswith(("rl ", f"{WITH_PATH} rl "))]
     return sorted({shlex.join(shlex.split(line, comments=True)) for line in lines})
 
 
 @pytest.mark.parametrize("line", commands())
-def test_commands_run(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_run(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`rl train` runs dry; what needs a finished run is parsed; everything else runs as it is."""
     words = shlex.split(line)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a command adds the folder it is typed in
     if words[0] == WITH_PATH:
         monkeypatch.syspath_prepend(ROOT)
+        monkeypatch.delitem(sys.modules, "examples.my_ppo_loss", raising=False)  # its decorator is to register again
+        monkeypatch.setattr(algorithms, "_entries", dict(algorithms._entries))  # and is forgotten after this
     words = words[words.index("rl") + 1 :]
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path if words[0] == "new" else ROOT)
     if words[0] in ("eval", "resume"):
         command, rest = find_command(words)
         assert command is not None
-        assert parse_words(command, rest).positional == ["latest"]
+        assert parse_words(command, rest).positional in (["latest"], ["baseline"])  # a run, the group of docs/groups.md
         return
     if words[0] == "train" and "--help" not in words:
         words.append("--dry-run")
@@ -118,5 +126,23 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     rows = (Path(rl_training.train(cfg).run_dir) / "logs" / "metrics.jsonl").read_text().splitlines()
     logged = {name for row in rows for name in json.loads(row) if name.startswith(("train/", "rollout/", "eval/"))}
     assert {"rollout/return_mean", "eval/return_mean"} <= logged
-    text = (DOCS / "algorithms" / f"{algo}.md").read_text() + (DOCS / "algorithms" / "index.md").read_text()
-    assert sorted(name for name in logged if f"`{name}`" not in text) == []
+    page, common = ((DOCS / "algorithms" / f"{name}.md").read_text() for name in (algo, "index"))
+    assert sorted(name for name in logged if f"`{name}`" not in page + common) == []
+    updates = set(re.findall(r"`(train/\w+)`", page + (common if builtin_spec(algo).kind == "on_policy" else "")))
+    assert sorted(updates - logged) == [], "explained, but not logged"
+
+
+@pytest.mark.parametrize("algo", algorithms.names())
+def test_every_algorithm_page_has_its_parts(algo: str) -> None:
+    """Paper, code, how to run it, deviations, metrics; the sanity agents say that there is no paper."""
+    text = (DOCS / "algorithms" / f"{algo}.md").read_text()
+    (code,) = re.findall(r"Code:\s+`(src/[\w/]+\.py)`", text)
+    assert (ROOT / code).is_file()
+    assert re.search(rf"^rl train {algo}/\w+$", text, re.M)
+    headings = re.findall(r"^## (.+)$", text, re.M)
+    assert headings[-1] == "Metrics"
+    if builtin_spec(algo).kind == "static":
+        assert "There is no paper" in text
+    else:
+        assert "What differs" in headings
+        assert re.search(r"\b(19|20)\d\d,\s+(\[arXiv:|Machine Learning)", text)

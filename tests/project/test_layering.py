@@ -20,19 +20,21 @@ PACKAGE = "rl_training"
 # its own layer and of those below. Inside a layer and inside a folder the imports must not form a circle.
 LAYERS = """
 version
-types registry schedules seeding numerics returns atomic_io json_rows signals blas
+types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names
 hparams
 config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
 config_loading presets
-context normalization guards metrics_tracker state_tree tensor_blob run_lock environment_info secrets video
-logging tensorboard wandb_sink progress_display runs checkpoint_folder checkpointing
+context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files environment_info secrets video
+logging tensorboard wandb_sink progress_display runs segments checkpoint_folder checkpointing
 envs data models devices
 collector env_runner eval
 algorithms
 trainers
-callbacks summary
+callbacks summary user_parts
 trainer saved_policy plan
+testing
+experiments
 cli
 __init__ __main__
 """
@@ -44,7 +46,8 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 ALLOWED: dict[str, frozenset[str]] = {
     "torch": frozenset({"models", "algorithms", "devices", "trainer"}),
     "gymnasium": frozenset({"envs", "collector", "env_runner", "eval"}),
-    "rich": frozenset({"progress_display"}),
+    "rich": frozenset({"progress_display", "experiments"}),
+    "matplotlib": frozenset({"experiments"}),
     "wandb": frozenset({"wandb_sink"}),
     "imageio": frozenset({"video"}),
     "imageio_ffmpeg": frozenset({"video"}),

@@ -36,8 +36,12 @@ LIGHT_MODULES = (
     "logging",
     "checkpointing",
     "cli",
+    "experiments.group_runner",
+    "experiments.group_summary",
+    "experiments.plots",
     "hparams.ppo",
     "registry",
+    "testing",
 )
 
 
@@ -53,6 +57,8 @@ def test_import(module: str, tmp_path: Path) -> None:
         ["train", "--help"],
         ["eval", "--help"],
         ["resume", "--help"],
+        ["new", "--help"],
+        ["new", "algorithm", "my_algorithm"],
         ["presets"],
         ["algorithms"],
         ["config", "show", "ppo/cartpole"],

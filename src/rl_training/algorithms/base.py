@@ -1,7 +1,8 @@
 """BaseAlgorithm: a short way to a first algorithm of your own. Write `setup`, `act` and `update`; the rest is done.
 
-Everything put into `networks` and `optimizers` is saved, restored and moved to the device by itself. For more control
-implement the `Algorithm` protocol of `rl_training.types` instead: nothing in the package asks for this base.
+Everything put into `networks`, `optimizers` and `generators` is saved and restored by itself, and networks are moved to
+the device. For more control implement the `Algorithm` protocol of `rl_training.types` instead: nothing in the package
+asks for this base. `rl_training.testing.check_algorithm` tells whether yours keeps the rules, whichever way it is made.
 """
 
 from __future__ import annotations
@@ -13,11 +14,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.on_policy import to_env
+from rl_training.algorithms.on_policy import flat_rows, to_env
 from rl_training.context import BuildContext
-from rl_training.models.networks import load_module_state, module_state
+from rl_training.hparams.base import supports_anything
+from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import load_optimizer_state, optimizer_state
-from rl_training.types import ActResult, Array, Batch, Carry, Obs, StateDict, UpdateResult
+from rl_training.seeding import generator_state, set_generator_state
+from rl_training.types import (
+    ActResult,
+    Array,
+    Batch,
+    Carry,
+    ConfigError,
+    DictSpec,
+    Obs,
+    SpaceSpec,
+    StateDict,
+    UpdateResult,
+)
 
 
 class BaseAlgorithm:
@@ -27,30 +41,52 @@ class BaseAlgorithm:
     """
 
     kind = "on_policy"
+    normalizes = False
+    """True where your algorithm heeds `ctx.normalize_obs` and `ctx.normalize_reward`; they are refused otherwise."""
 
     def __init__(self, ctx: BuildContext, hparams: Any) -> None:
         self.ctx = ctx
         self.hparams = hparams
         self.networks: dict[str, nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        self.generators: dict[str, np.random.Generator] = {}
+        _check_class(type(self), ctx)
         self.setup()
+        _check_setup(self)
         for network in self.networks.values():
             network.to(ctx.device)
         self.policy = _Acting(self)
 
+    @staticmethod
+    def supports(observation_space: SpaceSpec, action_space: SpaceSpec) -> str | None:
+        """Why your algorithm cannot work with these spaces, as a sentence for the user; None where it can."""
+        return supports_anything(observation_space, action_space)
+
     def setup(self) -> None:
-        """Fill `self.networks` and `self.optimizers`. Draw initial weights with `self.ctx.streams("init")`."""
+        """Fill `self.networks` and `self.optimizers`. Draw initial weights with `self.ctx.streams("init")`.
+
+        Other random numbers (an order of minibatches) come from a stream kept in `self.generators`.
+        """
 
     def act(self, obs: Obs, rng: np.random.Generator, *, deterministic: bool = False) -> Array:
         """Actions (N, ...) for observations (N, ...). Draw noise with `rng`."""
-        raise NotImplementedError(f"{type(self).__name__} needs an act(obs, rng, deterministic=False)")
+        raise NotImplementedError
 
     def update(self, batch: Batch) -> UpdateResult:
         """Learn from a rollout (see `rl_training.types.Batch`) and return what should be logged."""
-        raise NotImplementedError(f"{type(self).__name__} needs an update(batch) that returns an UpdateResult")
+        raise NotImplementedError
 
     def observe(self, batch: Batch) -> None:
         """Called after `update`, for statistics that must not move inside a rollout."""
+
+    def flat(self, batch: Batch, *columns: str | Obs) -> list[Any]:
+        """Columns of a rollout as tensors (B, ...) of its real transitions, on the device.
+
+        A column is a name in `batch` or a (T, N, ...) array of yours: `obs, gains = self.flat(batch, "obs", gains)`.
+        """
+        keep = batch["valid"].reshape(-1)
+        arrays = [batch[column] if isinstance(column, str) else column for column in columns]
+        return [as_tensors(flat_rows(array, keep), self.ctx.device) for array in arrays]
 
     def watched(self) -> Iterator[Tensor]:
         """What the NaN guard looks at after each update."""
@@ -59,12 +95,17 @@ class BaseAlgorithm:
 
     def state_dict(self) -> StateDict:
         modules = nn.ModuleDict(self.networks)
-        return {name: optimizer_state(optimizer, modules) for name, optimizer in self.optimizers.items()}
+        return {
+            "optimizers": {name: optimizer_state(optimizer, modules) for name, optimizer in self.optimizers.items()},
+            "generators": {name: generator_state(generator) for name, generator in self.generators.items()},
+        }
 
     def load_state_dict(self, state: StateDict, /) -> None:
         modules = nn.ModuleDict(self.networks)
         for name, optimizer in self.optimizers.items():
-            load_optimizer_state(optimizer, modules, state[name])
+            load_optimizer_state(optimizer, modules, state["optimizers"][name])
+        for name, generator in self.generators.items():
+            set_generator_state(generator, state["generators"][name])
 
 
 class _Acting:
@@ -80,7 +121,14 @@ class _Acting:
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
         actions = np.asarray(self.algorithm.act(obs, rng, deterministic=deterministic))
-        return ActResult(actions, to_env(self.algorithm.ctx.action_space, actions), carry)
+        space = self.algorithm.ctx.action_space
+        assert not isinstance(space, DictSpec), "refused before anything is built"
+        if actions.shape != (len(is_first), *space.shape):
+            raise ConfigError(
+                f"{type(self.algorithm).__name__}.act returned actions of shape {actions.shape} for {len(is_first)} "
+                f"observations; one action has the shape {space.shape}, so {(len(is_first), *space.shape)} is needed"
+            )
+        return ActResult(actions, to_env(space, actions), carry)
 
     def state_dict(self) -> StateDict:
         return {name: module_state(network) for name, network in self.algorithm.networks.items()}
@@ -88,3 +136,36 @@ class _Acting:
     def load_state_dict(self, state: StateDict, /) -> None:
         for name, network in self.algorithm.networks.items():
             load_module_state(network, state[name])
+
+
+# -- mistakes that would only show later ------------------------------------------------------------------------------
+
+
+def _check_class(cls: type[BaseAlgorithm], ctx: BuildContext) -> None:
+    needed = {"act": "act(self, obs, rng, *, deterministic=False)", "update": "update(self, batch)"}
+    for name, signature in needed.items():
+        if getattr(cls, name) is getattr(BaseAlgorithm, name):
+            raise ConfigError(f"algorithm {cls.__name__} has no {name}(); write `def {signature}` in it")
+    for switch in ("normalize_obs", "normalize_reward"):
+        if getattr(ctx, switch) and not cls.normalizes:
+            raise ConfigError(
+                f"env.{switch}: algorithm {cls.__name__} does not normalise; use the wrapper of that name "
+                f"(env.wrappers: [{switch}]), or heed ctx.{switch} in your class and set `normalizes = True` there"
+            )
+
+
+def _check_setup(algorithm: BaseAlgorithm) -> None:
+    """Networks, optimisers and generators kept anywhere else would silently stay out of checkpoints."""
+    name = type(algorithm).__name__
+    kept = {id(module) for network in algorithm.networks.values() for module in network.modules()}
+    kept |= {id(part) for parts in (algorithm.optimizers, algorithm.generators) for part in parts.values()}
+    homes = {nn.Module: "networks", torch.optim.Optimizer: "optimizers", np.random.Generator: "generators"}
+    for attribute, value in vars(algorithm).items():
+        home = next((home for kind, home in homes.items() if isinstance(value, kind)), None)
+        if attribute == "policy":
+            raise ConfigError(f"{name}.setup sets self.policy, which is taken; put it into self.networks instead")
+        if home is not None and id(value) not in kept:
+            raise ConfigError(
+                f"{name}.setup keeps self.{attribute} out of self.{home}, so it would not be saved; "
+                f'add self.{home}["{attribute}"] = self.{attribute}'
+            )

@@ -53,9 +53,9 @@ TRAIN = Command(
 
 EVAL = Command(
     name="eval",
-    summary="score a trained agent on fresh episodes",
+    summary="score a trained agent, or every seed of a group, on fresh episodes",
     run="rl_training.cli.run:eval_command",
-    usage="RUN [flags]",
+    usage="RUN|GROUP [flags]",
     arguments=(1, 1),
     options=(
         Option("checkpoint", "latest, best, or the env steps of a saved one (default latest)", "WHICH"),
@@ -69,22 +69,28 @@ EVAL = Command(
         HELP,
     ),
     examples=("rl eval latest", "rl eval runs/ppo__CartPole-v1__seed0__20260101-120000 --checkpoint best --video"),
-    notes="RUN is a run directory, the start of its name or its --name (if only one fits), or 'latest'.",
+    notes="RUN is a run directory, the start of its name or its --name (if only one fits), or 'latest'. GROUP is a "
+    "folder of seeds in <output-dir>/groups, named in the same way.",
 )
 
 RESUME = Command(
     name="resume",
-    summary="continue a stopped run exactly where it was",
+    summary="continue a stopped run, or the seeds of a group, exactly where they were",
     run="rl_training.cli.run:resume_command",
-    usage="RUN [flags]",
+    usage="RUN|GROUP [flags]",
     arguments=(1, 1),
     options=(
         Option("total-timesteps", "train to this many env steps instead of the run's own budget", "N"),
+        Option("jobs", "runs at a time of a group (default: as it was started)", "N"),
         OUTPUT_DIR,
         JSON,
         HELP,
     ),
-    examples=("rl resume latest", "rl resume latest --total-timesteps 1000000"),
+    examples=(
+        "rl resume latest",
+        "rl resume latest --total-timesteps 1000000",
+        "rl resume runs/groups/ppo__CartPole-v1__20260101-120000",
+    ),
     notes=EVAL.notes,
 )
 
@@ -135,6 +141,33 @@ BENCH = Command(
     "processes) or native (a suite's own vector environment).",
 )
 
+NEW_DIR = Option("dir", "folder to write into, made if it is missing (default: this one)", "DIR")
+NEW_NOTES = (
+    "Writes NAME.py, test_NAME.py and NAME.yaml, which work as they are. Nothing is overwritten. NAME is the name of a "
+    "Python module, such as my_idea."
+)
+
+
+def new(kind: str, summary: str) -> Command:
+    """`rl new KIND`."""
+    return Command(
+        name=f"new {kind}",
+        summary=summary,
+        run="rl_training.cli.new:new_command",
+        usage="NAME [--dir DIR]",
+        arguments=(1, 1),
+        options=(NEW_DIR, HELP),
+        examples=(f"rl new {kind} my_{kind}", f"rl new {kind} my_{kind} --dir ideas"),
+        notes=NEW_NOTES,
+    )
+
+
+NEW = (
+    new("algorithm", "write a working start for an algorithm of your own"),
+    new("network", "write a working start for a network of your own"),
+    new("env", "write a working start for an environment of your own"),
+)
+
 CONFIG_SHOW = Command(
     name="config show",
     summary="print a config with every default filled in",
@@ -181,7 +214,7 @@ COMPLETION = Command(
 )
 
 FIRST = (TRAIN, EVAL, RESUME)
-OTHERS = (PRESETS, ALGORITHMS, ENVS, BENCH, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
+OTHERS = (PRESETS, ALGORITHMS, ENVS, BENCH, *NEW, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
 COMMANDS = {command.name: command for command in FIRST + OTHERS}
 
 EXIT_CODES = (

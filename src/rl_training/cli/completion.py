@@ -138,11 +138,14 @@ def presets() -> list[str]:
 
 
 def run_names(output_dir: str = "runs") -> list[str]:
-    """`latest` and the newest run directories here."""
+    """`latest`, the newest run directories here and the newest groups."""
     found: list[str] = []
-    with contextlib.suppress(OSError), os.scandir(output_dir) as entries:
-        found = sorted((e.name for e in entries if Path(e.path, "run.json").is_file()), key=lambda n: n[-15:])
-    return ["latest", *found[-MAX_RUNS:]]
+    for folder, record in ((output_dir, "run.json"), (f"{output_dir}/groups", "group.json")):
+        names: list[str] = []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            names = sorted((e.name for e in entries if Path(e.path, record).is_file()), key=lambda n: n[-15:])
+        found += names[-MAX_RUNS:]
+    return ["latest", *found]
 
 
 def chosen_algo(words: Sequence[str]) -> str | None:

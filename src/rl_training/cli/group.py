@@ -1,33 +1,22 @@
-"""Several seeds of one config: plain `rl train` processes side by side, and a table at the end.
+"""Several seeds of one config on the command line: `rl train --seed 1,2,3`, `rl resume GROUP`, `rl eval GROUP`.
 
-Members are separate processes, so one that fails or is killed does not touch the others, and each is an ordinary run.
+What a group is and how it runs is in `experiments`; here are the seeds that were typed and the text that is printed.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import FrameType
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import UsageError
-from rl_training.cli.output import note, print_json, table
+from rl_training.cli.output import bold, note, print_json, stdout_for_the_result, table
+
+if TYPE_CHECKING:
+    from rl_training.config import TrainConfig
+    from rl_training.experiments.groups import Member, SeedGroup
 
 MAX_SEED = 2**32 - 1
 MAX_RUNS = 10_000
-POLL_SECONDS = 0.1
-ERROR_LINES = 20
-STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 75}
-"""Signals that are passed on to the members, and what the group then exits with."""
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -53,142 +42,168 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-@dataclass
-class Member:
-    """One run of the group."""
+def train_group(
+    cfg: TrainConfig,
+    seeds: Sequence[int],
+    *,
+    jobs: int | None,
+    argv: Sequence[str],
+    source: str | None,
+    init_from: str | None,
+    as_json: bool,
+) -> int:
+    """Train every seed in a new group."""
+    from rl_training.experiments.groups import SeedGroup
 
-    seed: int
-    process: subprocess.Popen[bytes]
-    logs: Path
-    started: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0
-    exit_code: int | None = None
-    result: dict[str, Any] = field(default_factory=dict)
+    group = SeedGroup.create(cfg, seeds, argv=argv, source=source, jobs=jobs, init_from=init_from)
+    with group.lock():
+        return run_group(group, jobs, as_json=as_json)
 
-    def finish(self, exit_code: int) -> None:
-        self.exit_code, self.seconds = exit_code, time.monotonic() - self.started
+
+def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | None, as_json: bool) -> int:
+    """Go on with every member that is not finished."""
+    with group.lock():
+        group.observe()
+        if total_timesteps is not None:
+            group.extend(total_timesteps)
+        if group.unfinished():
+            return run_group(group, jobs or group.info.jobs, as_json=as_json)
+        note(f"nothing to do: all {len(group.members)} seeds are finished")
+        return finish(group, 0, as_json=as_json)
+
+
+def run_group(group: SeedGroup, jobs: int | None, *, as_json: bool) -> int:
+    from rl_training.experiments.group_display import make_view
+    from rl_training.experiments.group_runner import GroupRunner, default_jobs
+
+    count = len(group.unfinished())
+    at_a_time = min(jobs or default_jobs(), count)
+    note(f"{count} run{'s' if count > 1 else ''}, {at_a_time} at a time, in {group.path}")
+    runner = GroupRunner(group, at_a_time, make_view(live=group.config().logging.terminal))
+    return finish(group, runner.run(), as_json=as_json)
+
+
+def finish(group: SeedGroup, exit_code: int, *, as_json: bool) -> int:
+    """The group's own results, on disk and for the reader."""
+    from rl_training.experiments.group_summary import plot_group, run_records, write_summary
+    from rl_training.types import RLTrainingError
+
+    summary = write_summary(group)
+    plots: list[Any] = []
+    with stdout_for_the_result(as_json):
         try:
-            self.result = json.loads(self.logs.joinpath("stdout").read_text())
-        except ValueError:  # it ended before it had a result
-            self.result = {}
-
-    @property
-    def status(self) -> str:
-        if self.exit_code in STOP_CODES.values():
-            return "stopped"
-        if self.exit_code is not None and self.exit_code < 0:
-            return f"killed by signal {-self.exit_code}"
-        return "failed" if self.exit_code else "done"
-
-    def last_words(self) -> str:
-        """The end of what it wrote to stderr."""
-        lines = self.logs.joinpath("stderr").read_text(errors="replace").splitlines()
-        return "\n".join(f"  {line}" for line in lines[-ERROR_LINES:])
-
-    def row(self) -> list[str]:
-        metrics = self.result.get("metrics", {})
-        score = metrics.get("eval/return_mean", metrics.get("rollout/return_mean"))
-        steps = metrics.get("env_steps")
-        return [
-            str(self.seed),
-            self.status,
-            "-" if score is None else f"{score:.1f}",
-            "-" if steps is None else f"{steps:,}",
-            f"{self.seconds:.0f} s",
-            self.result.get("run", "-"),
-        ]
-
-
-class Group:
-    """Runs one process per seed, at most `jobs` at a time; a stop signal reaches each running member once."""
-
-    def __init__(self, seeds: Sequence[int], jobs: int, words: Callable[[int], list[str]], logs: Path) -> None:
-        self.waiting = deque(seeds)
-        self.jobs = jobs
-        self.words = words
-        self.logs = logs
-        self.running: list[Member] = []
-        self.finished: list[Member] = []
-        self.stopped_by: int | None = None
-
-    def run(self) -> int:
-        """Until every member has ended; the exit code of the whole."""
-        handlers = {number: signal.signal(number, self._stop) for number in STOP_CODES}
-        try:
-            while self.waiting or self.running:
-                self._start_waiting()
-                time.sleep(POLL_SECONDS)
-                self._collect()
-        finally:
-            for member in self.running:
-                member.process.terminate()
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-        if self.stopped_by is not None:
-            return STOP_CODES[signal.Signals(self.stopped_by)]
-        return int(any(member.exit_code != 0 for member in self.finished))
-
-    def _start_waiting(self) -> None:
-        while self.waiting and len(self.running) < self.jobs and self.stopped_by is None:
-            self._start(self.waiting.popleft())
-
-    def _start(self, seed: int) -> None:
-        folder = self.logs / str(seed)
-        folder.mkdir()
-        with open(folder / "stdout", "wb") as stdout, open(folder / "stderr", "wb") as stderr:
-            # its own session: Ctrl-C reaches the parent alone, which passes it on once (a second one means "at once")
-            process = subprocess.Popen(
-                [sys.executable, "-m", "rl_training", "train", *self.words(seed)],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        self.running.append(Member(seed, process, folder))
-        if self.stopped_by is not None:  # the signal came while the process was being made
-            process.send_signal(signal.SIGTERM)
-        note(f"seed {seed}: started")
-
-    def _collect(self) -> None:
-        for member in list(self.running):
-            exit_code = member.process.poll()
-            if exit_code is None:
-                continue
-            member.finish(exit_code)
-            self.running.remove(member)
-            self.finished.append(member)
-            _, status, score, steps, seconds, run = member.row()
-            note(f"seed {member.seed}: {status} after {seconds}, {steps} env steps, return {score}, {run}")
-            if status not in ("done", "stopped"):
-                note(member.last_words())
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stopped_by = number
-        self.waiting.clear()
-        for member in self.running:
-            member.process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
-
-
-def run_group(seeds: Sequence[int], jobs: int, words: Callable[[int], list[str]], *, as_json: bool) -> int:
-    """Train every seed; `words(seed)` is the command line after `rl train`, which must ask for the JSON result."""
-    note(f"{len(seeds)} runs, {min(jobs, len(seeds))} at a time")
-    with tempfile.TemporaryDirectory(prefix="rl-group-") as folder:
-        group = Group(seeds, jobs, words, Path(folder))
-        exit_code = group.run()
-    members = sorted(group.finished, key=lambda member: seeds.index(member.seed))
+            plots = plot_group(group, summary["metric"])
+        except RLTrainingError as error:  # a picture less is no failure of the training
+            note(f"no plot: {error}")
     if as_json:
-        runs = [{"seed": member.seed, "exit_code": member.exit_code, **member.result} for member in members]
-        print_json({"runs": runs, "exit_code": exit_code})
+        result = {"group": group.path.absolute(), "exit_code": exit_code, "summary": summary, "plots": plots}
+        print_json({**result, "runs": run_records(group)})
         return exit_code
-    print(table(["seed", "status", "return", "env steps", "time", "run"], [member.row() for member in members]))
-    failed = sum(member.status not in ("done", "stopped") for member in members)
-    if failed:
-        note(f"{failed} of {len(seeds)} runs failed")
-    if group.stopped_by is not None:
-        note(f"stopped; {len(seeds) - len(members)} runs were not started; 'rl resume RUN' continues the others")
+    print(runs_table(group))
+    print(group_text(group, summary, plots))
     return exit_code
 
 
-def default_jobs() -> int:
-    """One run per core that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def eval_group(group: SeedGroup, *, as_json: bool, video: str | bool, **options: Any) -> int:
+    """Evaluate each member as `rl eval` does; one that cannot be evaluated does not end the others."""
+    from rl_training.experiments.group_summary import aggregate
+
+    runs = [member for member in group.members if member.run is not None]
+    if not runs:
+        raise UsageError(f"no seed of group '{group.path}' has a run yet; start them with 'rl resume {group.path}'")
+    for member in group.members:
+        if member.run is None:
+            note(f"seed {member.seed}: no run yet")
+    with stdout_for_the_result(as_json):
+        records = [_evaluate(group, member, video=video, **options) for member in runs]
+    scores = [record["return_mean"] for record in records if "return_mean" in record]
+    result = aggregate(scores)
+    if as_json:
+        print_json({"group": group.path.absolute(), "runs": records, "num_scores": len(scores), "return": result})
+    else:
+        print(scores_text(group, records))
+    return int(len(scores) < len(records))
+
+
+def _evaluate(group: SeedGroup, member: Member, *, video: str | bool, **options: Any) -> dict[str, Any]:
+    from rl_training.saved_policy import evaluate
+    from rl_training.types import RLTrainingError
+
+    run = group.output_dir / str(member.run)
+    place = f"{video}/seed{member.seed}" if isinstance(video, str) else str(run / "videos") if video else None
+    known = {"train_seed": member.seed, "status": member.status}
+    try:
+        record = evaluate(run, video=place, **options)
+    except RLTrainingError as error:
+        note(f"seed {member.seed}: {error}")
+        return {**known, "run": str(run.absolute()), "error": str(error)}
+    note(f"seed {member.seed}: return {record['return_mean']:.2f}")
+    return {**known, **record}
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------
+
+
+def runs_table(group: SeedGroup) -> str:
+    """One line per seed: how it ended and what it scored."""
+    from rl_training.experiments.group_summary import run_records
+
+    rows = []
+    for record in run_records(group):
+        metrics = record["metrics"]
+        score = metrics.get("eval/return_mean", metrics.get("rollout/return_mean"))
+        seconds = metrics.get("time/elapsed_seconds")
+        rows.append(
+            [
+                str(record["seed"]),
+                record["status"],
+                "-" if score is None else f"{score:.1f}",
+                f"{metrics['env_steps']:,}" if "env_steps" in metrics else "-",
+                "-" if seconds is None else f"{seconds:.0f} s",
+                "-" if record["run"] is None else str(group.output_dir / record["run"].name),
+            ]
+        )
+    return table(["seed", "status", "return", "env steps", "time", "run"], rows)
+
+
+def group_text(group: SeedGroup, summary: dict[str, Any], plots: Sequence[Any]) -> str:
+    """What a user reads when a group is over."""
+    from rl_training.experiments.group_summary import FEW_SEEDS, aggregate_text
+
+    left = group.unfinished()
+    lines = ["", f"{len(group.members) - len(left)} of {len(group.members)} seeds finished"]
+    lines += [f"  seed {member.seed:<5} {member.status}; {member.reason}" for member in left if member.reason]
+    of = "last evaluation" if summary["metric"].startswith("eval/") else "training episodes"
+    words = bold(aggregate_text(summary["return"], summary["num_scores"]))
+    lines.append(f"  return     {words} ({of})" if summary["return"] else f"  return     {words}")
+    if 1 < summary["num_scores"] < FEW_SEEDS:
+        lines.append(f"             fewer than {FEW_SEEDS} seeds: such an interval is too narrow")
+    lines.append(f"  group      {group.path}")
+    lines += [f"  plot       {plot}" for plot in plots[:1]]
+    return "\n".join([*lines, f"  next       rl {'resume' if left else 'eval'} {group.path}"])
+
+
+def scores_text(group: SeedGroup, records: Sequence[dict[str, Any]]) -> str:
+    """The result of an evaluation of all seeds."""
+    from rl_training.experiments.group_summary import aggregate, aggregate_text
+
+    scored = [record for record in records if "return_mean" in record]
+    rows = [
+        [
+            str(record["train_seed"]),
+            f"{record['return_mean']:.2f} +- {record['return_std']:.2f}" if "return_mean" in record else "-",
+            f"{record['return_iqm']:.2f}" if "return_mean" in record else "-",
+            f"{record['length_mean']:.1f}" if "return_mean" in record else "-",
+            f"{record['env_steps']:,}" if "return_mean" in record else "-",
+            record.get("video", record["run"]),
+        ]
+        for record in records
+    ]
+    lines = [str(group.path), table(["seed", "return", "IQM", "length", "env steps", "run"], rows)]
+    if scored:
+        one = scored[0]
+        how = "greedy" if one["deterministic"] else "stochastic"
+        lines.append(f"checkpoint {one['checkpoint']}; {one['episodes']} {how} episodes each")
+        result = aggregate([record["return_mean"] for record in scored])
+        lines.append(bold(aggregate_text(result, len(scored))))
+    return "\n".join(lines)

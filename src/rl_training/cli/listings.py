@@ -62,12 +62,12 @@ def backends(spec: AlgorithmSpec) -> list[str]:
 def envs_command(arguments: Arguments) -> int:
     with stdout_for_the_result(arguments.switch("json")):
         from rl_training.envs import list_envs
-        from rl_training.envs.wrappers import WRAPPERS
+        from rl_training.registry import wrappers as known_wrappers
 
         suites = list_envs()
     found = {suite.name: matching(suite.ids, arguments) for suite in suites}
     missing = {suite.name: suite.missing_extra for suite in suites if suite.missing_extra}
-    wrappers = matching(sorted(WRAPPERS), arguments)
+    wrappers = matching(known_wrappers.names(), arguments)
     if arguments.switch("json"):
         listed = [
             {"suite": name, "ids": ids, "needs_extra": missing.get(name)}

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.group import default_jobs, parse_seeds, run_group
+from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_group
 from rl_training.cli.output import bold, note, print_json, stdout_for_the_result
 
 if TYPE_CHECKING:
     from rl_training.config import TrainConfig
+    from rl_training.experiments.groups import SeedGroup
+    from rl_training.runs import RunDir
     from rl_training.trainer import TrainResult
 
 DEBUG_ROLLOUTS = 4
@@ -21,6 +23,9 @@ DEFAULT_BLOCK = 256
 
 
 def train_command(arguments: Arguments) -> int:
+    from rl_training.experiments.membership import join_group
+
+    member = join_group()
     if arguments.switch("resume"):
         return _train_resume(arguments)
     seeds = parse_seeds(arguments.overrides["seed"]) if "seed" in arguments.overrides else []
@@ -32,38 +37,54 @@ def train_command(arguments: Arguments) -> int:
     if arguments.switch("dry-run"):
         return _dry_run(cfg, seeds, as_json=arguments.switch("json"))
     if len(seeds) > 1:
-        return run_group(
-            seeds, jobs or default_jobs(), lambda seed: member_words(arguments, seed), as_json=arguments.switch("json")
+        return train_group(
+            cfg,
+            seeds,
+            jobs=jobs,
+            argv=arguments.words,
+            source=source_text(arguments),
+            init_from=arguments.text("init-from"),
+            as_json=arguments.switch("json"),
         )
     if jobs is not None:
         raise UsageError("--jobs is for several seeds, such as --seed 1,2,3")
     with stdout_for_the_result(arguments.switch("json")):
         from rl_training.trainer import train
 
-        result = train(cfg, init_from=arguments.text("init-from"), source=source_text(arguments), argv=arguments.words)
+        result = train(
+            cfg,
+            init_from=arguments.text("init-from"),
+            source=source_text(arguments) if member is None else member.source,
+            argv=arguments.words,
+            group=None if member is None else member.group,
+        )
     return _finish(result, arguments)
 
 
 def eval_command(arguments: Arguments) -> int:
+    from rl_training.runs import RunDir
+
     checkpoint = arguments.text("checkpoint") or "latest"
     if checkpoint not in ("latest", "best") and not checkpoint.isdecimal():
         raise UsageError(f"--checkpoint is latest, best or a number of env steps, not '{checkpoint}'")
     episodes = arguments.number("episodes", low=1)
     seed = arguments.number("seed")
     num_envs = arguments.number("num-envs", low=1)
+    options: dict[str, Any] = {
+        "checkpoint": int(checkpoint) if checkpoint.isdecimal() else checkpoint,
+        "episodes": 100 if episodes is None else episodes,
+        "seed": seed,
+        "stochastic": arguments.switch("stochastic"),
+        "num_envs": num_envs,
+    }
+    video = arguments.text("video") or arguments.switch("video")
+    target = find_target(arguments)
+    if not isinstance(target, RunDir):
+        return eval_group(target, as_json=arguments.switch("json"), video=video, **options)
     with stdout_for_the_result(arguments.switch("json")):
-        run = find_run(arguments)
         from rl_training.saved_policy import evaluate
 
-        result = evaluate(
-            run,
-            checkpoint=int(checkpoint) if checkpoint.isdecimal() else checkpoint,
-            episodes=100 if episodes is None else episodes,
-            seed=seed,
-            stochastic=arguments.switch("stochastic"),
-            num_envs=num_envs,
-            video=(arguments.text("video") or f"{run}/videos") if arguments.switch("video") else None,
-        )
+        result = evaluate(target.path, **options, video=target.videos if video is True else video or None)
     if arguments.switch("json"):
         print_json(result)
     else:
@@ -72,12 +93,21 @@ def eval_command(arguments: Arguments) -> int:
 
 
 def resume_command(arguments: Arguments) -> int:
+    from rl_training.experiments.membership import join_group
+    from rl_training.runs import RunDir
+
+    join_group()
     total_timesteps = arguments.number("total-timesteps", low=1)
+    jobs = arguments.number("jobs", low=1)
+    target = find_target(arguments)
+    if not isinstance(target, RunDir):
+        return resume_group(target, jobs=jobs, total_timesteps=total_timesteps, as_json=arguments.switch("json"))
+    if jobs is not None:
+        raise UsageError("--jobs is for a group of seeds; this is one run")
     with stdout_for_the_result(arguments.switch("json")):
-        run = find_run(arguments)
         from rl_training.trainer import resume
 
-        result = resume(run, total_timesteps=total_timesteps)
+        result = resume(target.path, total_timesteps=total_timesteps)
     return _finish(result, arguments)
 
 
@@ -133,32 +163,22 @@ def debug_config(arguments: Arguments, cfg: TrainConfig) -> TrainConfig:
     return config_of(arguments, changes)
 
 
-def member_words(arguments: Arguments, seed: int) -> list[str]:
-    """The command line, after `rl train`, of one seed of a group."""
-    source, init_from = source_of(arguments), arguments.text("init-from")
-    words = [source] if source is not None else []
-    words += [f"--{path}={text}" for path, text in arguments.overrides.items() if path != "seed"]
-    words += [f"--init-from={init_from}"] if init_from is not None else []
-    words += ["--debug"] if arguments.switch("debug") else []
-    return [*words, f"--seed={seed}", "--json"]
-
-
-def find_run(arguments: Arguments) -> str:
-    """The directory of the run that was named, by path, name or `latest`."""
-    from rl_training.runs import RunDir
+def find_target(arguments: Arguments) -> RunDir | SeedGroup:
+    """The run or the group of seeds that was named."""
+    from rl_training.experiments.groups import find_run_or_group
     from rl_training.types import RunError
 
     named = arguments.positional[0] if arguments.positional else arguments.text("resume")
     output_dir = arguments.text("output-dir") or arguments.overrides.get("output_dir") or "runs"
     try:
-        return str(RunDir.open(str(named), output_dir=output_dir).path)
+        return find_run_or_group(str(named), output_dir)
     except RunError as error:
         raise UsageError(str(error)) from error
 
 
 def _train_resume(arguments: Arguments) -> int:
     extra = [f"--{path}" for path in arguments.overrides if path not in ("training.total_timesteps", "output_dir")]
-    extra += [f"--{name}" for name in arguments.options if name not in ("resume", "json")]
+    extra += [f"--{name}" for name in arguments.options if name not in ("resume", "json", "jobs")]
     extra += arguments.positional
     if extra:
         raise UsageError(

@@ -20,14 +20,15 @@ from gymnasium.wrappers import TimeLimit
 
 from rl_training.config import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import suites
+from rl_training.envs.box2d import free_shapes
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.masks import with_action_mask
 from rl_training.envs.native import make_native
 from rl_training.envs.spaces import convert_spaces
 from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
-from rl_training.envs.wrappers import WRAPPERS, FrameStack
-from rl_training.registry import did_you_mean, import_attr, import_plugins
+from rl_training.envs.wrappers import FrameStack
+from rl_training.registry import check_kwargs, import_plugins, parameters_of, wrappers
 from rl_training.seeding import stream
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
 
@@ -101,6 +102,7 @@ def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None
             # Box2D's import warns from C about SWIG's types; where warnings are errors, that crashes the interpreter
             warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
             built = _build(source, name, kwargs, cfg.max_episode_steps, render_mode)
+        free_shapes()
     except RLTrainingError:
         raise
     except (DependencyNotInstalled, ImportError) as error:
@@ -125,11 +127,11 @@ def _build(
             kwargs["render_mode"] = render_mode
         if render_mode == "rgb_array":
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # draws into memory: no screen is looked for
-        suites.check_kwargs(creator, {**source.kwargs, **kwargs}, f"environment '{name}'", "env.kwargs")
+        check_kwargs(creator, {**source.kwargs, **kwargs}, f"environment '{name}'", "env.kwargs")
         return gym.make(source, max_episode_steps, disable_env_checker=True, **kwargs)
-    if render_mode is not None and "render_mode" in (suites.parameters_of(source) or ()):
+    if render_mode is not None and "render_mode" in (parameters_of(source) or ()):
         kwargs["render_mode"] = render_mode
-    suites.check_kwargs(source, kwargs, f"environment '{name}'", "env.kwargs")
+    check_kwargs(source, kwargs, f"environment '{name}'", "env.kwargs")
     built = source(**kwargs)
     if not isinstance(built, gym.Env):
         raise EnvError(
@@ -150,9 +152,9 @@ def _name_of(env: str | suites.Source) -> str:
 # -- wrappers ---------------------------------------------------------------------------------------------------------
 
 
-def apply_wrappers(env: Env, wrappers: Iterable[WrapperConfig], *, training: bool = True) -> Env:
+def apply_wrappers(env: Env, stack: Iterable[WrapperConfig], *, training: bool = True) -> Env:
     """The configured stack around `env`, innermost first; train-only ones are left out of evaluation."""
-    for config in wrappers:
+    for config in stack:
         if config.train_only and not training:
             continue
         env = _apply(env, config)
@@ -161,16 +163,10 @@ def apply_wrappers(env: Env, wrappers: Iterable[WrapperConfig], *, training: boo
 
 def _apply(env: Env, config: WrapperConfig) -> Env:
     name = config.name
-    if name in WRAPPERS:
-        wrapper: Any = WRAPPERS[name]
-    elif ":" in name:
-        wrapper = import_attr(name, "wrapper")
-    else:
-        raise ConfigError(
-            f"env.wrappers: unknown wrapper '{name}'{did_you_mean(name, WRAPPERS)} "
-            f"(known: {', '.join(sorted(WRAPPERS))}; your own: 'package.module:Class')"
-        )
-    suites.check_kwargs(wrapper, config.kwargs, f"wrapper '{name}'", "env.wrappers")
+    wrapper = wrappers.get(name)
+    if not callable(wrapper):
+        raise ConfigError(f"wrapper '{name}' is a {type(wrapper).__name__}; it must be a class or a function")
+    check_kwargs(wrapper, config.kwargs, f"wrapper '{name}'", "env.wrappers")
     try:
         wrapped = wrapper(env, **config.kwargs)
     except RLTrainingError:
@@ -191,7 +187,7 @@ class EnvironmentFactory:
         if not isinstance(config, EnvConfig):
             section = dict(config or {})
             section["wrappers"] = tuple(map(_as_wrapper, section.get("wrappers", ())))
-            suites.check_kwargs(EnvConfig, section, "an environment", "env")
+            check_kwargs(EnvConfig, section, "an environment", "env")
             try:
                 config = EnvConfig(**section)
             except (TypeError, ValueError) as error:
@@ -208,7 +204,7 @@ def _as_wrapper(item: str | Mapping[str, Any] | WrapperConfig) -> WrapperConfig:
     if isinstance(item, WrapperConfig):
         return item
     fields = {"name": item} if isinstance(item, str) else dict(item)
-    suites.check_kwargs(WrapperConfig, fields, "a wrapper", "env.wrappers")
+    check_kwargs(WrapperConfig, fields, "a wrapper", "env.wrappers")
     if not isinstance(fields.get("name"), str):
         raise ConfigError(f"env.wrappers: a wrapper needs a name, not {item!r}")
     return WrapperConfig(**fields)

@@ -19,6 +19,7 @@ from rl_training.config import EnvConfig
 from rl_training.envs import suites
 from rl_training.envs.episode_log import as_arrays
 from rl_training.envs.spaces import space_spec
+from rl_training.registry import check_kwargs
 from rl_training.seeding import generator_state, set_generator_state, stream
 from rl_training.types import ConfigError, EnvError, StateDict, Stateful
 
@@ -138,4 +139,4 @@ def make_native(
 def _check(source: EnvSpec, kwargs: dict[str, Any]) -> None:
     entry_point = source.vector_entry_point
     creator: Callable[..., Any] | None = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    suites.check_kwargs(creator, kwargs, f"environment '{source.id}'", "env.kwargs")
+    check_kwargs(creator, kwargs, f"environment '{source.id}'", "env.kwargs")

@@ -8,9 +8,8 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
-import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -195,25 +194,6 @@ def render_error(env: Env, error: BaseException) -> EnvError:
     extra = suite.render_extra if suite else None
     cure = f"pip install 'rl-training[{extra}]'" if extra else "install it"
     return EnvError(f"rendering {spec.id if spec else env} needs a library that is missing: {cure} ({error})")
-
-
-def parameters_of(creator: Any) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters of a class or function; None where Python cannot tell."""
-    try:
-        return inspect.signature(creator).parameters
-    except (TypeError, ValueError):
-        return None
-
-
-def check_kwargs(creator: Any, kwargs: Mapping[str, Any], what: str, where: str) -> None:
-    """Refuse arguments that `creator` does not take, before it runs."""
-    parameters = parameters_of(creator)
-    if parameters is None or any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    for key in kwargs:
-        if key not in parameters:
-            takes = ", ".join(parameters) or "none"
-            raise ConfigError(f"{where}: {what} takes no '{key}'{did_you_mean(key, parameters)} (it takes: {takes})")
 
 
 def strategy_of(env: Env) -> Strategy:

@@ -1,4 +1,6 @@
-"""The wrappers a config can name, and the ones written here because Gymnasium's are wrong or stack differently.
+"""The wrappers written here because Gymnasium's are wrong, stack differently or want other arguments.
+
+`registry.wrappers` lists every name that `env.wrappers` knows.
 
 `NormalizeObservations` and `NormalizeRewards` are for use by hand: their statistics survive a reset, so an environment
 that wears one cannot be resumed exactly (`exact` is False). `env.normalize_obs` and `env.normalize_reward` do the same
@@ -7,24 +9,13 @@ work in the policy and the algorithm, and resume.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import (
-    ClipAction,
-    ClipReward,
-    FlattenObservation,
-    RecordEpisodeStatistics,
-    RescaleAction,
-    StickyAction,
-    TimeAwareObservation,
-    TimeLimit,
-)
+from gymnasium.wrappers import ClipReward, RescaleAction
 
-from rl_training.envs.masks import ActionMask
 from rl_training.envs.spaces import Space
 from rl_training.envs.suites import Env, Strategy
 from rl_training.normalization import CLIP, EPS, RunningMeanStd
@@ -168,26 +159,11 @@ class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
         return self._stack, reward, terminated, truncated, info
 
 
-def _rescale_action(env: Env, min_action: float = -1.0, max_action: float = 1.0) -> Env:
+def rescale_action(env: Env, min_action: float = -1.0, max_action: float = 1.0) -> Env:
+    """Actions between two numbers instead of the environment's own bounds."""
     return RescaleAction(env, np.float32(min_action), np.float32(max_action))
 
 
-def _clip_reward(env: Env, min_reward: float = -1.0, max_reward: float = 1.0) -> Env:
+def clip_reward(env: Env, min_reward: float = -1.0, max_reward: float = 1.0) -> Env:
+    """Rewards cut to a range."""
     return ClipReward(env, min_reward, max_reward)
-
-
-WRAPPERS: dict[str, Callable[..., Env]] = {
-    "action_mask": ActionMask,
-    "clip_action": ClipAction,
-    "clip_reward": _clip_reward,
-    "episode_statistics": RecordEpisodeStatistics,
-    "flatten_observation": FlattenObservation,
-    "frame_stack": FrameStack,
-    "normalize_obs": NormalizeObservations,
-    "normalize_reward": NormalizeRewards,
-    "rescale_action": _rescale_action,
-    "sticky_action": StickyAction,
-    "time_aware": TimeAwareObservation,
-    "time_limit": TimeLimit,
-}
-"""Names for `env.wrappers`; anything else is a dotted path."""

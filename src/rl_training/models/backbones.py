@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from rl_training.config import BackboneConfig
 from rl_training.models.initialization import linear
-from rl_training.registry import networks
+from rl_training.registry import check_call, networks
 from rl_training.types import (
     ACTION_MASK,
     Array,
@@ -156,12 +156,13 @@ def numpy_layer(layer: nn.Module) -> Callable[[Array], Array] | None:
 
 def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Module:
     """The backbone a config names: built in, registered, or a user's class by dotted path."""
-    backbone = networks.get(cfg.type)(space, cfg, rng)
-    if not isinstance(backbone, nn.Module) or not isinstance(getattr(backbone, "out_features", None), int):
-        raise ConfigError(
-            f"network '{cfg.type}' must be an nn.Module with an int attribute out_features, "
-            f"not {type(backbone).__name__}"
-        )
+    creator, what = networks.get(cfg.type), f"network '{cfg.type}'"
+    check_call(creator, what, {"observation_space": space, "config": cfg, "rng": rng})
+    backbone = creator(space, cfg, rng)
+    if not isinstance(backbone, nn.Module):
+        raise ConfigError(f"{what} made a {type(backbone).__name__}; it must be a torch.nn.Module")
+    if not isinstance(getattr(backbone, "out_features", None), int):
+        raise ConfigError(f"{what} has no out_features; set self.out_features to the width of what forward() returns")
     return backbone
 
 

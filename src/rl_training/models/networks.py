@@ -76,13 +76,15 @@ class PolicyNetwork(nn.Module):
         return cast(ActionParams, self.head(self.backbone(obs)))
 
     @torch.no_grad()
-    def get_action(self, obs: Obs | TensorObs, deterministic: bool = False) -> Array:
-        """Actions for a batch of observations, drawn with this network's own generator."""
+    def get_action(
+        self, obs: Obs | TensorObs, deterministic: bool = False, rng: np.random.Generator | None = None
+    ) -> Array:
+        """Actions for a batch of observations, drawn with `rng` or else this network's own generator."""
         tensors = as_tensors(obs, self.device)
         mask = action_mask(tensors)
         mean = self(tensors).mean.cpu().numpy()
         return self.head.sample(
-            mean, self.rng, deterministic=deterministic, mask=None if mask is None else mask.cpu().numpy()
+            mean, rng or self.rng, deterministic=deterministic, mask=None if mask is None else mask.cpu().numpy()
         )
 
     def log_prob(self, obs: TensorObs, actions: Tensor) -> Tensor:

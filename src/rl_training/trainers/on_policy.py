@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rl_training.collector import Collector, CollectStats
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.guards import Guard
 from rl_training.trainers.base import Trainer
-from rl_training.types import Algorithm, Metrics, Progress, Stateful
+from rl_training.types import Algorithm, Batch, ConfigError, Metrics, Progress, Stateful, UpdateResult
 
 
 class OnPolicyTrainer(Trainer):
@@ -35,7 +37,7 @@ class OnPolicyTrainer(Trainer):
         batch = self.buffer.as_batch()
         self.guard.check_batch(batch)
         with self.clock.measure("learning"):
-            result = self.algorithm.update(batch)
+            result = update(self.algorithm, batch)
             self.algorithm.observe(batch)
         self.progress.advance(env_steps=stats.env_steps, updates=1, episodes=len(stats.episodes))
         self.clock.seconds["acting"] += stats.acting_seconds
@@ -54,6 +56,15 @@ class OnPolicyTrainer(Trainer):
 
     def close(self) -> None:
         self.collector.env.close()
+
+
+def update(algorithm: Algorithm, batch: Batch) -> UpdateResult:
+    """`algorithm.update`, with words for one of a user's that returns something else."""
+    result: Any = algorithm.update(batch)
+    if not isinstance(result, UpdateResult):
+        name = type(algorithm).__name__
+        raise ConfigError(f'{name}.update returned a {type(result).__name__}; return UpdateResult({{"loss": loss}})')
+    return result
 
 
 def prefixed(prefix: str, metrics: Metrics) -> Metrics:

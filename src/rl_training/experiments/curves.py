@@ -1,0 +1,72 @@
+"""Learning curves read from run directories, and brought onto one axis so that runs can be compared point by point."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.types import Array
+
+MAX_POINTS = 200
+"""Points of a common grid: more than a plot can show."""
+EVALUATION, TRAINING = "eval/return_mean", "rollout/return_mean"
+"""What a run is scored by: its evaluations or, where it has none, its training episodes."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run: a value at each of its env steps, which only go up."""
+
+    steps: Array
+    values: Array
+
+
+def read_curve(run: Path, metric: str = EVALUATION) -> Curve:
+    """The values of a metric in a run's log, without NaN; empty where the run never logged it."""
+    points: dict[int, float] = {}
+    for row in read_rows(run / "logs" / "metrics.jsonl"):
+        value = row.get(metric)
+        if isinstance(value, int | float) and np.isfinite(value):
+            points[int(row.get("env_steps", 0))] = float(value)
+    steps = sorted(points)
+    return Curve(np.array(steps, np.int64), np.array([points[step] for step in steps], np.float64))
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a JSONL file; a missing file has none, and a last line still being written does not count."""
+    if not path.is_file():
+        return
+    with open(path, "rb") as lines:
+        for line in lines:
+            row = None
+            if line.endswith(b"\n"):
+                with suppress(ValueError):  # a damaged line
+                    row = json.loads(line)
+            if isinstance(row, dict):
+                yield row
+
+
+def align(curves: Sequence[Curve]) -> tuple[Array, Array]:
+    """Env steps (points,) that every curve covers, and the curves there by linear interpolation (runs, points).
+
+    Runs that were logged at the same steps keep those steps. The grid ends where the shortest run does: beyond it the
+    runs that are left are another sample, and what stopped the others is often what they had learned. Empty where no
+    step is common to all.
+    """
+    first = max((curve.steps[0] for curve in curves if len(curve.steps)), default=0)
+    last = min((curve.steps[-1] for curve in curves if len(curve.steps)), default=-1)
+    if first > last or not all(len(curve.steps) for curve in curves):
+        return np.empty(0), np.empty((len(curves), 0))
+    within = [curve.steps[(curve.steps >= first) & (curve.steps <= last)] for curve in curves]
+    if len(within[0]) <= MAX_POINTS and all(np.array_equal(steps, within[0]) for steps in within):
+        grid = within[0].astype(np.float64)
+    else:
+        num_points = min(max(2, *map(len, within)), MAX_POINTS)
+        grid = np.unique(np.linspace(first, last, num_points))
+    return grid, np.array([np.interp(grid, curve.steps, curve.values) for curve in curves])

@@ -1,0 +1,297 @@
+"""Trains the members of a group: plain `rl` processes side by side, each watched, none able to end another.
+
+Members have sessions of their own, so a Ctrl-C reaches the parent alone, which passes it on once (a second one means
+"at once"). They stop by themselves when the parent is gone (`membership`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rl_training.atomic_io import atomic_write
+from rl_training.experiments.curves import EVALUATION, TRAINING
+from rl_training.experiments.group_display import GroupView, Row
+from rl_training.experiments.groups import Member, SeedGroup
+from rl_training.experiments.membership import Lifeline
+from rl_training.progress_display import RateMeter
+from rl_training.run_lock import holder_of
+from rl_training.signals import requeue_under_slurm
+from rl_training.types import RLTrainingError
+
+POLL_SECONDS = 0.1
+LOOK_SECONDS = 0.5
+"""How often the members' logs are read."""
+TAIL_BYTES = 2**16
+ERROR_LINES = 20
+STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 75}
+"""Signals that are passed on to the members, and what the group then exits with."""
+
+
+@dataclass
+class Job:
+    """A member whose process runs."""
+
+    member: Member
+    process: subprocess.Popen[bytes]
+    log: Path
+    log_start: int
+    """Where in its log this process began."""
+    started: float = field(default_factory=time.monotonic)
+    meter: RateMeter = field(default_factory=RateMeter)
+    progress: dict[str, Any] = field(default_factory=dict)
+
+    def new_lines(self) -> list[str]:
+        """What the process has printed."""
+        with open(self.log, "rb") as file:
+            file.seek(self.log_start)
+            return file.read().decode(errors="replace").splitlines()
+
+
+class GroupRunner:
+    """Runs every member that is not finished, at most `jobs` at a time."""
+
+    def __init__(self, group: SeedGroup, jobs: int, view: GroupView) -> None:
+        self.group = group
+        self.jobs = jobs
+        self.view = view
+        self.total = group.info.total_timesteps or group.config().training.total_timesteps
+        self.waiting = group.unfinished()
+        self.running: list[Job] = []
+        self.ended: dict[int, Job] = {}
+        self.stopped_by: signal.Signals | None = None
+        self._announced: set[int] = set()
+        self._stop_announced = False
+        self._next_look = 0.0
+        self._save_error = ""
+
+    def run(self) -> int:
+        """Until every member has ended; the exit code of the whole."""
+        for member in self.waiting:
+            member.status, member.reason = "waiting", None
+        self.lifeline = Lifeline()
+        handlers = {number: signal.signal(number, self._stop) for number in STOP_CODES}
+        try:
+            while self.running or (self.waiting and self.stopped_by is None):
+                self._start_waiting()
+                self._look()
+                time.sleep(POLL_SECONDS)
+                self._announce_stop()
+                self._collect()
+        finally:
+            self.lifeline.close()  # whatever still runs stops
+            for job in self.running:
+                job.process.wait()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            for member in self.waiting:
+                self.group.observe_member(member)
+            self._tell("close")
+            self._save()
+        if self.stopped_by is None:
+            return int(bool(self.group.unfinished()))
+        if self.stopped_by is signal.SIGUSR1 and (requeued := requeue_under_slurm()):
+            self._tell("message", requeued)
+        return STOP_CODES[self.stopped_by]
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopped_by = signal.Signals(number)
+        for job in self.running:
+            job.process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
+
+    def _announce_stop(self) -> None:
+        if self.stopped_by is not None and not self._stop_announced:
+            again = "; once more stops them at once" if self.stopped_by is signal.SIGINT else ""
+            count = len(self.running)
+            text = f"stopping {count} running member{'s' if count != 1 else ''}, which save first{again}"
+            self._tell("message", f"{self.stopped_by.name}: {text}")
+            self._stop_announced = True
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        """Call the view; a terminal that has gone away ends nothing."""
+        with suppress(OSError, ValueError):
+            getattr(self.view, method)(*arguments)
+
+    def _save(self) -> None:
+        """The record can be made again from the runs, so a full disk ends nothing here either."""
+        try:
+            self.group.save()
+        except RLTrainingError as error:
+            if self._save_error != str(error):
+                self._tell("message", str(error))
+            self._save_error = str(error)
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    def _start_waiting(self) -> None:
+        for member in list(self.waiting):
+            if len(self.running) >= self.jobs or self.stopped_by is not None:
+                return
+            if holder := self.group.busy(member):
+                if member.seed not in self._announced:
+                    text = f"process {holder.pid} on {holder.host} has its run; waiting until that ends"
+                    self._tell("message", f"seed {member.seed}: {text}")
+                self._announced.add(member.seed)
+                continue
+            self.waiting.remove(member)
+            self.group.observe_member(member)
+            if member.status == "finished":  # by the process that had it
+                self._tell("event", f"seed {member.seed}: finished")
+                continue
+            self._start(member)
+
+    def _start(self, member: Member) -> None:
+        log = self.group.log(member)
+        self._redact(log)
+        try:
+            words = self.group.command(member)
+        except RLTrainingError as error:
+            member.status, member.reason = "failed", str(error)
+            self._tell("message", f"seed {member.seed}: failed, {error}")
+            return
+        secrets = self.group.redactor.needed_values
+        with open(log, "ab") as output:
+            log_start = output.tell()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rl_training", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[self.lifeline.descriptor],
+                env={**os.environ, **secrets, **self.lifeline.variables(self.group.info.id, self.group.path)},
+            )
+        self.running.append(Job(member, process, log, log_start))
+        if self.stopped_by is not None:  # the signal came while the process was being made
+            process.send_signal(signal.SIGTERM)
+        member.status, member.exit_code, member.reason = "running", None, None
+        member.words, member.process = ["rl", *words], holder_of(process.pid)
+        self._save()
+        self._tell("event", f"seed {member.seed}: {'resumed' if words[0] == 'resume' else 'started'}")
+
+    # -- watching -----------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        for job in self.running:
+            run = self.group.find_run(job.member)
+            if run is not None:
+                job.member.run = run.path.name
+                job.progress |= latest_progress(run.logs / "metrics.jsonl")
+                job.meter.update(job.progress.get("env_steps", 0), now)
+        self._tell("show", self.rows())
+
+    def rows(self) -> list[Row]:
+        """Every member as it is now."""
+        jobs = {job.member.seed: job for job in [*self.ended.values(), *self.running]}
+        return [self._row(member, jobs.get(member.seed)) for member in self.group.members]
+
+    def _row(self, member: Member, job: Job | None) -> Row:
+        if job is None:
+            return Row(member.seed, member.status)
+        steps = job.progress.get("env_steps")
+        score = job.progress.get(EVALUATION, job.progress.get(TRAINING))
+        if member.status != "running" or steps is None:
+            return Row(member.seed, member.status, steps, self.total, score)
+        left = job.meter.seconds_left(steps, self.total)
+        return Row(member.seed, member.status, steps, self.total, score, job.meter.rate, left)
+
+    def _collect(self) -> None:
+        for job in list(self.running):
+            exit_code = job.process.poll()
+            if exit_code is None:
+                continue
+            self.running.remove(job)
+            self.ended[job.member.seed] = job
+            self._end(job, exit_code)
+            self._save()
+
+    def _end(self, job: Job, exit_code: int) -> None:
+        member = job.member
+        self.group.observe_member(member)
+        run = self.group.find_run(member)
+        if run is not None:
+            job.progress |= latest_progress(run.logs / "metrics.jsonl")
+        member.exit_code = exit_code
+        if exit_code == 0:
+            member.status = "finished"
+        elif exit_code in STOP_CODES.values():
+            member.status = "stopped"
+        elif exit_code < 0:
+            member.status, member.reason = "killed", f"killed by signal {-exit_code}"
+        else:
+            member.status, member.reason = "failed", self.group.redactor.text(error_line(job.new_lines()))
+        facts = [f"{member.status} after {time.monotonic() - job.started:.0f} s", *self._row(member, job).facts()]
+        self._tell("event", f"seed {member.seed}: {', '.join(facts)}")
+        if member.reason is not None:
+            self._explain(job, member.reason)
+        self._redact(job.log)
+
+    def _explain(self, job: Job, reason: str) -> None:
+        """Why a member ended badly; the lines around it only for the first of those that say the same."""
+        seed, status = job.member.seed, job.member.status
+        is_known = any(member.reason == reason for member in self.group.members if member is not job.member)
+        lines = job.new_lines()[-ERROR_LINES:] if status == "failed" and not is_known else []
+        self._tell("message", "\n".join([f"seed {seed}: {status}; {reason}", *(f"  {line}" for line in lines)]))
+        self._tell("message", f"  see {job.log}")
+
+    def _redact(self, log: Path) -> None:
+        """What a member printed may hold a secret of its config or environment; what stays on disk must not."""
+        with suppress(FileNotFoundError):
+            text = log.read_bytes().decode(errors="surrogateescape")
+            public = self.group.redactor.text(text)
+            if public != text:
+                atomic_write(log, public.encode(errors="surrogateescape"))
+
+
+def latest_progress(path: Path) -> dict[str, Any]:
+    """Counters and returns as the newest rows of a metrics log have them."""
+    found: dict[str, Any] = {}
+    for row in tail_rows(path):
+        found |= {name: row[name] for name in ("env_steps", EVALUATION, TRAINING) if row.get(name) is not None}
+    return found
+
+
+def tail_rows(path: Path) -> Sequence[Mapping[str, Any]]:
+    """The whole rows in the last part of a JSONL file that may be growing, or be cut back, at this moment."""
+    try:
+        with open(path, "rb") as file:
+            start = max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0)
+            file.seek(start)
+            lines = file.read().split(b"\n")
+    except OSError:
+        return []
+    rows = []
+    for line in lines[bool(start) : -1]:
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def error_line(lines: Sequence[str]) -> str:
+    """The line that says what went wrong: the last "error: ..." or, before an unexpected one, the traceback's last."""
+    said = [line.strip() for line in lines if line.strip()] or ["it printed nothing"]
+    errors = [number for number, line in enumerate(said) if line.startswith("error: ")]
+    if not errors:
+        return said[-1]
+    number = errors[-1]
+    is_unexpected = said[number].startswith("error: unexpected ") and number > 0
+    return said[number - 1] if is_unexpected else said[number].removeprefix("error: ")
+
+
+def default_jobs() -> int:
+    """One run per core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,74 @@
+"""What a member of a group knows of its parent: the group it belongs to, and whether the parent is still there.
+
+The parent holds one end of a pipe that nobody writes to. The kernel closes it when the parent ends, however it ends;
+members read the end of the pipe and stop as after SIGTERM: the step is saved, and nobody trains on unseen.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_training.signals import EXIT_CODES, REQUEUE_VARIABLE
+
+VARIABLE = "RL_TRAINING_GROUP"
+"""Environment variable of a member: the reading end of the pipe, the group's id and its folder, with colons between."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The group that this process trains for."""
+
+    group: str
+    folder: Path
+
+    @property
+    def source(self) -> str | None:
+        """The text of the file that the group was started with."""
+        path = self.folder / "configs" / "source.yaml"
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+class Lifeline:
+    """The parent's side: as long as it is open, members know that somebody looks after them."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._held = os.pipe()
+
+    def variables(self, group: str, folder: Path) -> dict[str, str]:
+        """What to add to a member's environment; it must inherit `descriptor` too."""
+        return {VARIABLE: f"{self.descriptor}:{group}:{folder}", REQUEUE_VARIABLE: "0"}
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        os.close(self._held)
+
+
+def join_group() -> Membership | None:
+    """The member's side, called once and early; None in a process that no group has started.
+
+    The variable is taken away, so that what this process starts in its turn is no member.
+    """
+    value = os.environ.pop(VARIABLE, None)
+    if value is None:
+        return None
+    number, group, folder = value.split(":", 2)
+    descriptor = int(number)
+    os.set_inheritable(descriptor, False)
+    if select.select([descriptor], [], [], 0)[0]:  # the parent was gone before this process had begun
+        sys.exit(EXIT_CODES[signal.SIGTERM])
+    threading.Thread(target=_stop_with_parent, args=(descriptor,), name="group-lifeline", daemon=True).start()
+    return Membership(group, Path(folder))
+
+
+def _stop_with_parent(descriptor: int) -> None:
+    with suppress(OSError):
+        os.read(descriptor, 1)
+    os.write(2, b"the parent of the group is gone: stopping\n")
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,48 @@
+"""Looking at states: copies, the first difference of two, and the generators that everybody shares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rl_training.state_tree import flatten, unflatten
+from rl_training.types import StateDict
+
+GLOBAL_GENERATORS: dict[str, Callable[[Any], Any]] = {
+    "numpy.random": lambda module: (module.get_state()[1].tobytes(), module.get_state()[2:]),
+    "random": lambda module: module.getstate(),
+    "torch": lambda module: module.get_rng_state().numpy().tobytes(),
+}
+"""How to read the generators that everybody shares, in the modules that are loaded."""
+
+
+def global_random_state() -> dict[str, Any]:
+    return {name: read(sys.modules[name]) for name, read in GLOBAL_GENERATORS.items() if name in sys.modules}
+
+
+def snapshot(state: StateDict) -> StateDict:
+    """The state as a checkpoint would give it back, apart from what the running algorithm goes on to change.
+
+    CheckpointError names the path of what cannot be saved.
+    """
+    flat = flatten(state)
+    return unflatten(flat._replace(arrays={name: array.copy() for name, array in flat.arrays.items()}))
+
+
+def difference(one: Any, other: Any, path: str = "") -> str | None:
+    """Where two states first differ by a single bit, in words; None where they do not."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in dict.fromkeys([*one, *other]):
+            place = f"{path}/{key}".strip("/")
+            if key not in one or key not in other:
+                return f"'{place}' (there in only one of them)"
+            if found := difference(one[key], other[key], place):
+                return found
+        return None
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        return None if same else f"'{path}' ({one.dtype} {one.shape} and {other.dtype} {other.shape})"
+    return None if repr(one) == repr(other) else f"'{path}' ({one!r} and {other!r})"

@@ -1,0 +1,191 @@
+"""One algorithm on one environment: how its runs are built, and how its mistakes are reported."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from rl_training.registry import import_plugins
+from rl_training.testing.states import difference, global_random_state, snapshot
+from rl_training.types import Array, Batch, CheckpointError, RLTrainingError, StateDict, UpdateResult
+
+if TYPE_CHECKING:
+    from rl_training.config import TrainConfig
+    from rl_training.hparams.base import AlgorithmSpec
+    from rl_training.trainers.on_policy import OnPolicyTrainer
+
+ENVIRONMENTS = {
+    "CartPole-v1": "Box observations, Discrete actions",
+    "Pendulum-v1": "Box actions",
+    "RLProbe/MultiDiscrete-v0": "MultiDiscrete actions",
+    "RLProbe/MultiBinary-v0": "MultiBinary actions",
+    "RLProbe/DictObs-v0": "Dict observations",
+    "RLProbe/MaskedArms-v0": "an action mask",
+    "FrozenLake-v1": "Discrete observations",
+}
+"""What `check_algorithm` trains on, and what is special about it."""
+
+SEED = 3
+NUM_ENVS = 3
+NUM_STEPS = 8
+"""Steps per environment and rollout, where the hyperparameters have that field."""
+
+
+class ConformanceError(RLTrainingError, AssertionError):
+    """A part does not do what the rest of the package relies on; the message says what and how to mend it."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is checked: an algorithm, an environment, and how runs of the two are built."""
+
+    algo: str
+    env_id: str
+    spec: AlgorithmSpec
+    mapping: Mapping[str, Any]
+
+    @classmethod
+    def find(cls, algo: str, env_id: str, hparams: Mapping[str, Any], config: Mapping[str, Any]) -> Subject:
+        from rl_training.config_keys import merged
+        from rl_training.config_loading import parse_config
+        from rl_training.trainer import resolve_algorithm
+
+        base = {"algo": algo, "env_id": env_id, "env": {"num_envs": NUM_ENVS}, "hparams": dict(hparams)}
+        mapping = merged(base, dict(config))
+        cfg = parse_config(mapping)
+        import_plugins(cfg.plugins)
+        spec, _ = resolve_algorithm(cfg)
+        if spec.hparams is dict or "num_steps" in {item.name for item in dataclasses.fields(spec.hparams)}:
+            mapping = merged({"hparams": {"num_steps": NUM_STEPS}}, mapping)
+        return cls(algo, env_id, spec, mapping)
+
+    @property
+    def name(self) -> str:
+        return f"algorithm '{self.algo}' on {self.env_id}"
+
+    def config(self, seed: int = SEED) -> TrainConfig:
+        from rl_training.config_keys import merged
+        from rl_training.config_loading import parse_config
+
+        return parse_config(merged(dict(self.mapping), {"seed": seed}))
+
+    def refusal(self) -> str | None:
+        """The sentence with which the algorithm refuses this environment, None where it accepts it."""
+        from rl_training.envs import make_env, space_spec
+
+        cfg = self.config()
+        env = make_env(self.env_id, cfg.env)
+        observation_space, action_space = space_spec(env.observation_space), space_spec(env.action_space)
+        env.close()
+        refusal = self.spec.supports(observation_space, action_space)
+        if refusal is not None and not (isinstance(refusal, str) and refusal.strip()):
+            raise ConformanceError(
+                f"{self.name}: supports() returned {refusal!r}; return None where the spaces fit, and otherwise the "
+                "sentence that the user reads"
+            )
+        return refusal
+
+    @contextmanager
+    def trainer(self, seed: int = SEED) -> Iterator[tuple[OnPolicyTrainer, Watched]]:
+        """A run that is built and not begun, and its algorithm, whose updates are looked at."""
+        from rl_training.trainer import build_trainer
+
+        with self.attempt("building it"):
+            trainer = build_trainer(self.config(seed))
+        trainer.algorithm = watched = Watched(trainer.algorithm, self)
+        try:
+            yield trainer, watched
+        finally:
+            trainer.close()
+
+    @contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """Errors of the algorithm's own code, with the environment they happened on."""
+        try:
+            yield
+        except ConformanceError:
+            raise
+        except Exception as error:
+            special = f" ({ENVIRONMENTS[self.env_id]})" if self.env_id in ENVIRONMENTS else ""
+            raise ConformanceError(
+                f"{self.name}{special}: {what} raised {type(error).__name__}: {error}. "
+                "If it is not made for such spaces, let supports(observation_space, action_space) say so"
+            ) from error
+
+    def learn(self, trainer: OnPolicyTrainer, updates: int) -> None:
+        with self.attempt("training"):
+            for _ in range(updates):
+                trainer.train_step()
+
+    @contextmanager
+    def untouched(self, what: str) -> Iterator[None]:
+        """The generators that all code of a process shares stay where they are."""
+        before = global_random_state()
+        yield
+        after = global_random_state()
+        if moved := [name for name, state in before.items() if after[name] != state]:
+            self.fail(
+                f"{what} draws from the global random state of {' and '.join(moved)}, which is in no checkpoint and "
+                "which every other part moves; draw from the generator act() is given, or from one of ctx.streams"
+            )
+
+    def snapshot(self, state: StateDict) -> StateDict:
+        try:
+            return snapshot(state)
+        except CheckpointError as error:
+            self.fail(f"state_dict() cannot be saved: {error}")
+
+    def fail(self, text: str) -> NoReturn:
+        raise ConformanceError(f"{self.name}: {text}")
+
+
+@dataclass
+class Watched:
+    """An algorithm whose updates are looked at as they happen."""
+
+    algorithm: Any
+    subject: Subject
+    rewarded: bool = False
+    """Whether any reward was not 0, so that there was something to learn."""
+
+    @property
+    def policy(self) -> Any:
+        return self.algorithm.policy
+
+    def update(self, batch: Batch) -> UpdateResult:
+        given = copy.deepcopy(batch)
+        with self.subject.attempt("update()"), self.subject.untouched("update()"):
+            result = self.algorithm.update(batch)
+        self.rewarded |= bool(given["rewards"].any())
+        if not isinstance(result, UpdateResult):
+            self.subject.fail(f'update() returned a {type(result).__name__}; return UpdateResult({{"loss": loss}})')
+        for name, value in result.metrics.items():
+            if not isinstance(name, str) or np.size(_plain(value)) != 1 or not np.isfinite(_plain(value)).all():
+                self.subject.fail(
+                    f"update() returned the metric {name!r}: {value!r}; metrics are finite single numbers (leave out "
+                    "what has no value)"
+                )
+        if place := difference(given, batch):
+            self.subject.fail(f"update() writes into the batch, at {place}; observe() is given it afterwards, so copy")
+        return result
+
+    def observe(self, batch: Batch) -> None:
+        with self.subject.attempt("observe()"), self.subject.untouched("observe()"):
+            self.algorithm.observe(batch)
+
+    def state_dict(self) -> StateDict:
+        state: StateDict = self.algorithm.state_dict()
+        return state
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        self.algorithm.load_state_dict(state)
+
+
+def _plain(value: Any) -> Array:
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value, np.float64)

@@ -1,0 +1,40 @@
+"""Callbacks and loggers that a config names, built and checked before the run has a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_training.callbacks import Callback
+from rl_training.config import PartConfig, TrainConfig
+from rl_training.logging import Sink
+from rl_training.registry import Registry, callbacks, check_call, check_kwargs, check_methods, loggers
+
+
+@dataclass(frozen=True)
+class UserParts:
+    """Callbacks and loggers that the config names."""
+
+    callbacks: list[Callback]
+    sinks: list[Sink]
+
+
+def user_parts(cfg: TrainConfig) -> UserParts:
+    """What the config names beyond the usual; a mistake in it leaves no run directory behind."""
+    hooks, derive = ("on_start", "on_step", "on_end"), "derive it from rl_training.Callback"
+    rows, protocol = ("log", "log_eval", "close"), "it needs what rl_training.logging.Sink lists"
+    return UserParts(
+        [user_part(callbacks, part, "callbacks", hooks, derive) for part in cfg.callbacks],
+        [user_part(loggers, part, "logging.sinks", rows, protocol) for part in cfg.logging.sinks],
+    )
+
+
+def user_part(registry: Registry, part: PartConfig, where: str, methods: Sequence[str], cure: str) -> Any:
+    """One of them, if it takes its arguments and has its methods."""
+    creator, what = registry.get(part.name), f"{registry.kind} '{part.name}'"
+    check_kwargs(creator, part.kwargs, what, where)
+    check_call(creator, what, kwargs=part.kwargs)
+    made = creator(**part.kwargs)
+    check_methods(made, methods, what, cure)
+    return made
