@@ -5,6 +5,8 @@
       state.json           per part: the scalars, and which arrays are tied
       policy.safetensors   the arrays of the part "policy"; parts without arrays have no file
 
+Logs of rows (a replay buffer's) lie in `segments` beside the folders; the manifest lists those that belong to it.
+
 Reading trusts nothing: each file is opened without following links, its length compared with the manifest before it is
 read, and its SHA-256 checked before anything in it is interpreted. No pickle, no code. Not here: which checkpoints
 exist and which are kept; that is `checkpointing`.
@@ -15,17 +17,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from rl_training.atomic_io import CHUNK, FileRecord, fault_point, fsync_dir, write_file
+from rl_training.atomic_io import FileRecord, fault_point, fsync_dir, write_file
+from rl_training.row_log import Rows
+from rl_training.sealed_files import MAX_JSON_BYTES, DamagedCheckpointError, hash_file, opened, read_file
+from rl_training.segments import SavedLog, SegmentStore
 from rl_training.state_tree import FlatState, decode_json, dump_json, encode_json, parse_json, unflatten
 from rl_training.tensor_blob import blob_chunks, parse_blob
 from rl_training.types import Array, CheckpointError, StateDict
@@ -33,20 +35,12 @@ from rl_training.version import __version__
 
 FORMAT = 1
 MANIFEST, STATE = "manifest.json", "state.json"
-MAX_JSON_BYTES = 32 * 2**20
-ASK_MEMORY_BYTES = 2**30
-"""Files above this are compared with the memory that is free before they are read."""
-
 STEP_NAME = re.compile(r"step_([0-9]{12})")
 PART_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 # the manifest starts with its own SHA-256, taken over the file with these 64 digits as zeros, so that it can be checked
 # before anything is parsed
 SEAL_START, SEAL_END = b'{\n "sha256": "', b'",\n'
 SEAL_SIZE = len(SEAL_START) + 64 + len(SEAL_END)
-
-
-class DamagedCheckpointError(CheckpointError):
-    """The files are not what was saved; another checkpoint may still be good."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +62,12 @@ class Manifest:
     files: dict[str, FileRecord]
     dtypes: dict[str, dict[str, str]]
     """Per part (all parts are listed), the logical dtypes of arrays that are stored as another one."""
+    logs: dict[str, dict[str, SavedLog]]
+    """Per part, its logs of rows and the segments they lie in."""
+
+    def segments(self) -> set[str]:
+        """The names of all segments it needs."""
+        return {segment.name for logs in self.logs.values() for log in logs.values() for segment in log.segments}
 
 
 def step_name(step: int) -> str:
@@ -85,8 +85,17 @@ def blob_name(part: str) -> str:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_folder(folder: Path, parts: Mapping[str, FlatState], step: int, metadata: Mapping[str, Any]) -> None:
-    """Create `folder` with everything in it, synced. OSError if the disk refuses, CheckpointError if the data do."""
+Logs = Mapping[str, Mapping[str, SavedLog]]
+"""Part, path of a log in it, and where its rows are."""
+
+
+def write_folder(
+    folder: Path, parts: Mapping[str, FlatState], step: int, metadata: Mapping[str, Any], logs: Logs
+) -> None:
+    """Create `folder` with everything in it, synced. OSError if the disk refuses, CheckpointError if the data do.
+
+    The segments that `logs` names must be on the disk already.
+    """
     sealed_metadata = encode_json(dict(metadata), "metadata")
     state = dump_json({part: {"scalars": flat.scalars, "aliases": flat.aliases} for part, flat in parts.items()})
     if len(state) > MAX_JSON_BYTES:
@@ -104,10 +113,15 @@ def write_folder(folder: Path, parts: Mapping[str, FlatState], step: int, metada
         "version": __version__,
         "metadata": sealed_metadata,
         "files": {name: asdict(record) for name, record in files.items()},
-        "parts": {part: {"dtypes": flat.dtypes} for part, flat in parts.items()},
+        "parts": {part: _part_entry(flat, logs[part]) for part, flat in parts.items()},
     }
     write_file(folder / MANIFEST, [_seal(manifest)])
     fsync_dir(folder)
+
+
+def _part_entry(flat: FlatState, logs: Mapping[str, SavedLog]) -> dict[str, Any]:
+    rows = {"rows": {name: log.to_json() for name, log in logs.items()}} if logs else {}
+    return {"dtypes": flat.dtypes, **rows}
 
 
 def _seal(manifest: dict[str, Any]) -> bytes:
@@ -119,51 +133,62 @@ def _seal(manifest: dict[str, Any]) -> bytes:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def verify_folder(folder: Path, step: int) -> Manifest:
+def verify_folder(folder: Path, step: int, store: SegmentStore) -> Manifest:
     """Hash every file as it is on the disk, a chunk at a time. DamagedCheckpointError names the first bad one."""
-    with _damage_named(folder), _opened(folder) as fd:
+    with _damage_named(folder), opened(folder) as fd:
         manifest = _read_manifest(fd, step)
         for name, record in manifest.files.items():
-            _hash_file(fd, name, record)
+            hash_file(fd, name, record)
+        for logs in manifest.logs.values():
+            for log in logs.values():
+                store.verify(log)
     return manifest
 
 
 def read_manifest(folder: Path, step: int) -> Manifest:
     """The manifest alone, verified; the other files are not looked at."""
-    with _damage_named(folder), _opened(folder) as fd:
+    with _damage_named(folder), opened(folder) as fd:
         return _read_manifest(fd, step)
 
 
-def read_folder(folder: Path, step: int, parts: Collection[str] | None = None) -> Checkpoint:
-    """Load all parts, or only the files of those named. CheckpointError if one of them was never saved."""
-    with _damage_named(folder), _opened(folder) as fd:
+def read_folder(
+    folder: Path, step: int, parts: Collection[str] | None, store: SegmentStore, report: Callable[[str], None]
+) -> Checkpoint:
+    """Load all parts, or only the files of those named. CheckpointError if one of them was never saved.
+
+    Logs of rows are verified; their rows are read from the segments when whoever gets the state asks for them.
+    """
+    with _damage_named(folder), opened(folder) as fd:
         manifest = _read_manifest(fd, step)
         wanted = list(manifest.dtypes) if parts is None else list(parts)
         missing = [part for part in wanted if part not in manifest.dtypes]
         if not missing:
-            data = _read_file(fd, STATE, manifest.files[STATE])
+            data = read_file(fd, STATE, manifest.files[STATE])
             state = parse_json(data.data, STATE)
-            loaded = {part: _read_part(fd, manifest, state, part) for part in wanted}
+            logs = {
+                part: {name: store.load(log, report) for name, log in manifest.logs[part].items()} for part in wanted
+            }
+            loaded = {part: _read_part(fd, manifest, state, part, logs[part]) for part in wanted}
             return Checkpoint(step, folder, manifest.metadata, loaded)
     raise CheckpointError(f"{folder} has no part {missing[0]!r}; it has: {', '.join(manifest.dtypes) or 'none'}")
 
 
-def _read_part(fd: int, manifest: Manifest, state: Any, part: str) -> StateDict:
+def _read_part(fd: int, manifest: Manifest, state: Any, part: str, logs: Mapping[str, Rows]) -> StateDict:
     arrays: dict[str, Array] = {}
     name = blob_name(part)
     if name in manifest.files:
-        arrays = parse_blob(_read_file(fd, name, manifest.files[name]), name)
+        arrays = parse_blob(read_file(fd, name, manifest.files[name]), name)
     try:
         scalars, aliases = state[part]["scalars"], state[part]["aliases"]
         if not all(isinstance(stored, str) for stored in aliases.values()):
             raise TypeError("aliases must be names")
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{STATE} does not describe the part {part!r}") from error
-    return unflatten(FlatState(arrays, scalars, aliases, manifest.dtypes[part]))
+    return unflatten(FlatState(arrays, scalars, aliases, manifest.dtypes[part], logs))
 
 
 def _read_manifest(fd: int, step: int) -> Manifest:
-    data = _read_file(fd, MANIFEST, None).tobytes()
+    data = read_file(fd, MANIFEST, None).tobytes()
     digest = data[len(SEAL_START) : len(SEAL_START) + 64]
     zeroed = SEAL_START + b"0" * 64 + SEAL_END + data[SEAL_SIZE:]
     if not (data.startswith(SEAL_START) and data[len(SEAL_START) + 64 : SEAL_SIZE] == SEAL_END):
@@ -193,6 +218,10 @@ def _parse_manifest(raw: dict[str, Any]) -> Manifest:
         raise ValueError("a part has a name that cannot be a file's")
     if not all(isinstance(logical, str) for names in dtypes.values() for logical in names.values()):
         raise ValueError("dtypes must be names")
+    logs = {
+        part: {name: SavedLog.from_json(log) for name, log in entry.get("rows", {}).items()}
+        for part, entry in raw["parts"].items()
+    }
     files = {}
     for name, entry in raw["files"].items():
         record = FileRecord(**entry)
@@ -206,7 +235,7 @@ def _parse_manifest(raw: dict[str, Any]) -> Manifest:
     metadata = decode_json(raw["metadata"])
     if not isinstance(metadata, dict) or type(raw["step"]) is not int:
         raise ValueError("metadata must be a table and step a number")
-    return Manifest(raw["step"], metadata, files, dtypes)
+    return Manifest(raw["step"], metadata, files, dtypes, logs)
 
 
 def read_pointer(path: Path) -> int | None:
@@ -225,7 +254,7 @@ def read_pointer(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# -- damage -----------------------------------------------------------------------------------------------------------
 
 
 class _NewerFormatError(Exception):
@@ -246,70 +275,3 @@ def _damage_named(folder: Path) -> Iterator[None]:
         raise DamagedCheckpointError(f"{name}: {error.strerror or error}") from error
     except MemoryError as error:
         raise DamagedCheckpointError("it does not fit into memory") from error
-
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    if folder.is_symlink():
-        raise CheckpointError(f"{folder.name} is a symbolic link")
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def _regular_file(folder_fd: int, name: str, record: FileRecord | None) -> Iterator[tuple[int, int]]:
-    """The open file and its length, which is the recorded one (without a record: that of any reasonable JSON)."""
-    try:
-        # not blocking: a pipe of this name must not hang the reader
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{name} is missing") from error
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{name} is not a regular file")
-        if record is None and status.st_size > MAX_JSON_BYTES:
-            raise CheckpointError(f"{name} is too large")
-        if record is not None and status.st_size != record.bytes:
-            raise CheckpointError(f"{name} has {status.st_size} bytes instead of {record.bytes}")
-        yield fd, status.st_size
-    finally:
-        os.close(fd)
-
-
-def _read_file(folder_fd: int, name: str, record: FileRecord | None) -> Array:
-    """The bytes of a file, read once, with the recorded checksum."""
-    with _regular_file(folder_fd, name, record) as (fd, size):
-        if size > ASK_MEMORY_BYTES:
-            _refuse_beyond_memory(name, size)
-        data = np.empty(size, np.uint8)
-        view = data.data
-        position = 0
-        while position < size:
-            count = os.readv(fd, [view[position : position + CHUNK]])
-            if count == 0:
-                raise CheckpointError(f"{name} ended while it was read")
-            position += count
-    if record is not None and hashlib.sha256(view).hexdigest() != record.sha256:
-        raise CheckpointError(f"{name}: checksum differs")
-    return data
-
-
-def _hash_file(folder_fd: int, name: str, record: FileRecord) -> None:
-    digest = hashlib.sha256()
-    with _regular_file(folder_fd, name, record) as (fd, _):
-        while chunk := os.read(fd, CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != record.sha256:
-        raise CheckpointError(f"{name}: checksum differs")
-
-
-def _refuse_beyond_memory(name: str, size: int) -> None:
-    import psutil
-
-    available = psutil.virtual_memory().available
-    if size > available:
-        raise CheckpointError(f"{name} has {size / 1e9:.1f} GB, but only {available / 1e9:.1f} GB of memory are free")

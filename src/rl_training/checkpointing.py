@@ -2,12 +2,13 @@
 
     <run>/checkpoints/step_000000012288/   one checkpoint; see `checkpoint_folder`
     <run>/checkpoints/latest, best         text files with the name of a step folder
-    <run>/checkpoints/segments/            belongs to replay buffers, never touched here
+    <run>/checkpoints/segments/            rows of replay buffers, shared by several checkpoints; see `segments`
     <run>/checkpoints/.tmp-*, .old-*       a save, a removal or a replacement under way (or cut off by a crash)
 
-A save writes a temporary folder, syncs it, reads it back, renames it, and only then moves `latest` and removes what is
-no longer kept. So at every moment, whatever kills the process, the previous checkpoint or the new one loads, whole.
-One process writes (it holds the run's lock); any number may read meanwhile. Not here: when to save, what is best.
+A save writes new segments and a temporary folder, syncs them, reads them back, renames the folder, and only then moves
+`latest` and removes what is no longer kept, with the segments that no checkpoint names any more. So at every moment,
+whatever kills the process, the previous checkpoint or the new one loads, whole. One process writes (it holds the run's
+lock); any number may read meanwhile. Not here: when to save, what is best.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ from rl_training.checkpoint_folder import (
     PART_NAME,
     STEP_NAME,
     Checkpoint,
-    DamagedCheckpointError,
     read_folder,
     read_manifest,
     read_pointer,
@@ -43,6 +43,9 @@ from rl_training.checkpoint_folder import (
     verify_folder,
     write_folder,
 )
+from rl_training.row_log import RowLog
+from rl_training.sealed_files import DamagedCheckpointError
+from rl_training.segments import SavedLog, SegmentStore
 from rl_training.state_tree import FlatState, flatten, is_bfloat16, unflatten
 from rl_training.types import CheckpointError, ConfigError, StateDict
 
@@ -92,7 +95,9 @@ class CheckpointManager:
         self.keep_best = keep_best
         self.keep_every = keep_every
         self.report = report
+        self.segments = SegmentStore(self.path / "segments")
         self._verified: dict[int, bool] = {}
+        self._needed: dict[tuple[int, int], set[str]] = {}
         self._cleaned = False
 
     # -- what is there ------------------------------------------------------------------------------------------------
@@ -130,12 +135,18 @@ class CheckpointManager:
             self._prepare()
             temporary = temporary_path(self.path)
             try:
-                write_folder(temporary, flat, step, metadata or {})
-                verify_folder(temporary, step)
+                logs = self._write_logs(flat)
+                write_folder(temporary, flat, step, metadata or {}, logs)
+                verify_folder(temporary, step, self.segments)
                 self._publish(temporary, target)
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
+                with suppress(OSError):
+                    self._clean_segments()
                 raise
+            for part, state in flat.items():
+                for name, log in row_logs(state):
+                    self.segments.remember(log, logs[part][name])
             # first: a `best` newer than `latest` is dropped by `rewind`, an older one would never be corrected
             if best:
                 self._point(BEST, step)
@@ -151,6 +162,10 @@ class CheckpointManager:
         self._verified[step] = True
         self._retain(step)
         return target
+
+    def _write_logs(self, flat: Mapping[str, FlatState]) -> dict[str, dict[str, SavedLog]]:
+        """The rows that are new, per part and log."""
+        return {part: {name: self.segments.write(log) for name, log in row_logs(state)} for part, state in flat.items()}
 
     def mark_best(self, step: int) -> None:
         """Make `best` name the checkpoint of `step`, which must exist."""
@@ -175,6 +190,7 @@ class CheckpointManager:
             if os.path.lexists(self.path / BEST) and self.best_step() not in kept:
                 self._point(BEST, self._best_score(kept))
             discard([self._folder(each) for each in steps if each > step])
+            self._clean_segments()
 
         self._write_or_explain(forget)
 
@@ -229,10 +245,13 @@ class CheckpointManager:
 
     def _read(self, step: int, parts: Collection[str] | None) -> tuple[Checkpoint | None, list[str]]:
         """The checkpoint, or what is wrong with it."""
+        notes: list[str] = []
         try:
-            checkpoint = read_folder(self._folder(step), step, parts)
+            checkpoint = read_folder(self._folder(step), step, parts, self.segments, notes.append)
         except DamagedCheckpointError as error:
             return None, [f"step {step} is damaged ({error})"]
+        for note in notes:
+            self.report(f"checkpoints in {self.path}: {note}")
         if parts is None:
             self._verified[step] = True
         return checkpoint, []
@@ -290,7 +309,25 @@ class CheckpointManager:
                 else:
                     rename(aside, folder)
                     fsync_dir(self.path)
+        self._clean_segments()
         self._cleaned = True
+
+    def _clean_segments(self) -> None:
+        """Remove the segments that no checkpoint names."""
+        if not os.path.lexists(self.segments.path):
+            return
+        needed: dict[tuple[int, int], set[str]] = {}
+        for step, inode in self._folders():
+            try:
+                needed[step, inode] = (
+                    self._needed.get((step, inode)) or read_manifest(self._folder(step), step).segments()
+                )
+            except DamagedCheckpointError:
+                continue
+            except CheckpointError:  # of a newer version: which ones it names is not for us to know
+                return
+        self._needed = needed
+        self.segments.clean(set().union(*needed.values()))
 
     def _publish(self, temporary: Path, target: Path) -> None:
         """Give a finished folder its name. An older one of that name stays loadable at every moment (see `_folder`)."""
@@ -344,6 +381,7 @@ class CheckpointManager:
             if self.best_step() in drop:
                 self._point(BEST, None)
             discard([self._folder(step) for step in drop] + [replaced] * os.path.lexists(replaced))
+            self._clean_segments()
         except OSError as error:
             self._cleaned = False
             self.report(f"checkpoint of step {saved} saved, but old ones in {self.path} cannot be removed: {error}")
@@ -351,7 +389,7 @@ class CheckpointManager:
     def _is_verified(self, step: int) -> bool:
         if step not in self._verified:
             try:
-                verify_folder(self._folder(step), step)
+                verify_folder(self._folder(step), step, self.segments)
                 self._verified[step] = True
             except CheckpointError:
                 self._verified[step] = False
@@ -374,8 +412,9 @@ class CheckpointManager:
         except OSError as error:
             raise CheckpointError(f"cannot write in {self.path}: {error.strerror or error}{_cure(error)}") from error
 
-    def _failure(self, step: int, parts: Iterable[FlatState], error: OSError) -> str:
+    def _failure(self, step: int, parts: Collection[FlatState], error: OSError) -> str:
         size = sum(array.nbytes for flat in parts for array in flat.arrays.values())
+        size += sum(self.segments.missing_bytes(log) for flat in parts for _, log in row_logs(flat))
         need = f"; it needs {size / 1e6:.1f} MB"
         with suppress(OSError):
             need += f", {shutil.disk_usage(self.path).free / 1e6:.1f} MB are free"
@@ -411,6 +450,13 @@ def _part_name(part: str) -> str:
     if not PART_NAME.fullmatch(part):
         raise CheckpointError(f"a part cannot be named {part[:120]!r}: letters, digits, '_', '-' and '.', at most 100")
     return part
+
+
+def row_logs(flat: FlatState) -> Iterator[tuple[str, RowLog]]:
+    """The logs of rows of a state that was just taken apart."""
+    for name, log in flat.logs.items():
+        assert isinstance(log, RowLog)
+        yield name, log
 
 
 def _flatten_part(part: str, state: StateDict) -> FlatState:

@@ -225,6 +225,9 @@ buffers = Registry(
     {
         "rollout": "rl_training.data.rollout_buffer:RolloutBuffer",
         "replay": "rl_training.data.replay_buffer:ReplayBuffer",
+        "prioritized": "rl_training.data.prioritized:PrioritizedReplayBuffer",
+        "frames": "rl_training.data.frame_buffer:FrameReplayBuffer",
+        "her": "rl_training.data.her:HindsightReplayBuffer",
         "episode": "rl_training.data.episode_buffer:EpisodeBuffer",
     },
 )

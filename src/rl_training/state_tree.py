@@ -2,7 +2,8 @@
 
 `unflatten(flatten(state))` equals `state` bit for bit: dtypes, shapes, NaN payloads, integers of any size, key order,
 and arrays that were one object (tied weights) are one object again. What cannot come back exactly is refused by path.
-Not here: files. Nothing in this module imports torch or JAX; their arrays are recognised by what they can do.
+A `RowLog` is set aside, to be written piece by piece as it grows. Not here: files. Nothing in this module imports torch
+or JAX; their arrays are recognised by what they can do.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from rl_training.row_log import RowLog, Rows
 from rl_training.types import Array, CheckpointError, StateDict
 
 MAX_DEPTH = 64
@@ -31,9 +34,11 @@ BFLOAT16_BITS = np.dtype(np.uint16, metadata={"logical": "bfloat16"})
 """How bfloat16 arrays come back where the package ml_dtypes is missing: their bits, marked; see `is_bfloat16`."""
 COMPLEX: dict[str, np.dtype[Any]] = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 
-ARRAY, INT, FLOAT = "$array", "$int", "$float"
+ARRAY, INT, FLOAT, ROWS = "$array", "$int", "$float", "$rows"
 CURES = {"tuple": "use a list", "set": "use a sorted list", "bytes": "use a uint8 array"}
 HEX_INT = re.compile(r"-?0x[0-9a-f]+")
+Leaves = dict[tuple[str, str], Any]
+"""What stands for itself nowhere in JSON: (mark, path) to an array or a log of rows."""
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -48,6 +53,8 @@ class FlatState(NamedTuple):
     """Paths of tied arrays, to the path under which the array is stored."""
     dtypes: dict[str, str]
     """Logical dtypes of arrays stored as something else: bfloat16 as uint16, complex numbers as pairs of floats."""
+    logs: Mapping[str, Rows] = MappingProxyType({})
+    """Logs of rows, by path; {"$rows": path} stands for one in the scalars."""
 
 
 def flatten(state: StateDict) -> FlatState:
@@ -56,7 +63,7 @@ def flatten(state: StateDict) -> FlatState:
         _refuse((), f"is a {type(state).__name__}; a state is a dict")
     walker = _Flattener()
     scalars = walker.encode(state, ())
-    return FlatState(walker.arrays, scalars, walker.aliases, walker.dtypes)
+    return FlatState(walker.arrays, scalars, walker.aliases, walker.dtypes, walker.logs)
 
 
 def unflatten(flat: FlatState) -> StateDict:
@@ -66,12 +73,15 @@ def unflatten(flat: FlatState) -> StateDict:
         if name in flat.arrays or stored not in flat.arrays:
             raise CheckpointError(f"array {name!r} is said to be the same as {stored!r}, which cannot be")
         arrays[name] = arrays[stored]
-    unused = set(arrays)
-    state = _decode(flat.scalars, arrays, unused, 0)
+    leaves: Leaves = {(ARRAY, name): array for name, array in arrays.items()}
+    leaves.update({(ROWS, name): log for name, log in flat.logs.items()})
+    unused = set(leaves)
+    state = _decode(flat.scalars, leaves, unused, 0)
     if not isinstance(state, dict):
         raise CheckpointError(f"the state is a {type(state).__name__}, not a dict")
     if unused or set(flat.dtypes) - set(flat.arrays):
-        raise CheckpointError(f"arrays without a place in the state: {_first(unused or set(flat.dtypes))}")
+        names = {name for _, name in unused}
+        raise CheckpointError(f"arrays without a place in the state: {_first(names or set(flat.dtypes))}")
     return state
 
 
@@ -114,6 +124,7 @@ class _Flattener:
         self.arrays: dict[str, Array] = {}
         self.aliases: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
+        self.logs: dict[str, RowLog] = {}
         self._scalars_only = scalars_only
         self._names: dict[Any, str] = {}
         # addresses identify tied arrays, so nothing that had one may be freed (and its address reused) before the end
@@ -137,7 +148,17 @@ class _Flattener:
             if isinstance(value, np.generic):
                 return self.encode(value.item(), path)
             _refuse(path, f"is a {kind.__name__}; only JSON scalars, lists and dicts can stand here")
+        if kind is RowLog:
+            return self._encode_log(value, path)
         return self._encode_array(value, path)
+
+    def _encode_log(self, log: RowLog, path: tuple[str, ...]) -> dict[str, str]:
+        for name, column in log.columns.items():
+            if column.dtype not in PLAIN_DTYPES or not column.flags.c_contiguous:
+                _refuse((*path, name), f"has dtype {column.dtype}; a log of rows needs plain dtypes in C order")
+        name = _array_name(path)
+        self.logs[name] = log
+        return {ROWS: name}
 
     def _encode_array(self, value: Any, path: tuple[str, ...]) -> dict[str, str]:
         array, identity = _as_numpy(value, path)
@@ -225,23 +246,23 @@ def _refuse(path: tuple[str, ...], why: str) -> NoReturn:
 # -- putting together -------------------------------------------------------------------------------------------------
 
 
-def _decode(node: Any, arrays: dict[str, Array], unused: set[str], depth: int) -> Any:
+def _decode(node: Any, leaves: Leaves, unused: set[tuple[str, str]], depth: int) -> Any:
     if isinstance(node, (dict, list)) and depth > MAX_DEPTH:
         raise CheckpointError(f"the state is nested more than {MAX_DEPTH} levels deep")
     if isinstance(node, list):
-        return [_decode(item, arrays, unused, depth + 1) for item in node]
+        return [_decode(item, leaves, unused, depth + 1) for item in node]
     if not isinstance(node, dict):
         return node
     if len(node) == 1:
         ((key, value),) = node.items()
-        if key == ARRAY:
-            if not isinstance(value, str) or value not in arrays:
+        if key in (ARRAY, ROWS):
+            if not isinstance(value, str) or (key, value) not in leaves:
                 raise CheckpointError(f"the state names an array that is not there: {_first({repr(value)})}")
-            unused.discard(value)
-            return arrays[value]
+            unused.discard((key, value))
+            return leaves[key, value]
         if key in (INT, FLOAT):
             return _decode_number(key, value)
-    return {_decode_key(key): _decode(item, arrays, unused, depth + 1) for key, item in node.items()}
+    return {_decode_key(key): _decode(item, leaves, unused, depth + 1) for key, item in node.items()}
 
 
 def _decode_key(key: str) -> str:

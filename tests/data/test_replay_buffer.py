@@ -180,12 +180,12 @@ def test_misuse_is_refused() -> None:
 
 
 def test_memory_is_estimated_exactly_and_refused_before_it_is_taken() -> None:
-    assert replay_memory_bytes(1, (17,), (6,)) == 166
+    assert replay_memory_bytes(1, (17,), (6,)) == 167
     buffer = ReplayBuffer(1000, {"a": (2, 3), "b": ()}, (2,), obs_dtype={"a": np.uint8, "b": np.float64})
     arrays = [*buffer.obs.values(), *buffer.next_obs.values(), buffer.actions, buffer.rewards]
-    held = sum(array.nbytes for array in [*arrays, buffer.terminated, buffer.truncated])
+    held = sum(array.nbytes for array in [*arrays, buffer.terminated, buffer.truncated, buffer.skipped])
     assert buffer.memory_bytes == held
-    with pytest.raises(ConfigError, match=r"needs 166000\.00 GB.*on_memory"):
+    with pytest.raises(ConfigError, match=r"needs 167000\.00 GB.*on_memory"):
         ReplayBuffer(10**12, (17,), (6,))
 
 

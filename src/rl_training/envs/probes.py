@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import registry
 
+from rl_training.envs.goal_probes import BitFlip, PointReach, goal_obs
 from rl_training.types import Array, EnvError
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
@@ -311,6 +312,13 @@ def _stay_switch(id: str, limit: int) -> Probe:
     )
 
 
+def _bits_to_flip(count: int) -> dict[str, Array]:
+    """Fifteen bits of which the first `count` are wrong."""
+    goal = np.zeros(15, np.float32)
+    goal[:count] = 1.0
+    return goal_obs(np.zeros_like(goal), goal)
+
+
 LQR_GAIN = 0.588403
 """u = -LQR_GAIN x is optimal at gamma 0.9, and V(x) = -(1 + LQR_GAIN) x^2."""
 
@@ -406,6 +414,14 @@ _ALL = (
         values=tuple((_vector(x), -(1 + LQR_GAIN) * x**2) for x in (-1.0, 0.0, 0.5)),
         best_actions=tuple((_vector(x), _vector(-LQR_GAIN * x)) for x in (-1.0, 0.0, 0.5)),
     ),
+    Probe(
+        "RLProbe/BitFlip-v0",
+        BitFlip,
+        max_episode_steps=15,
+        values=((_bits_to_flip(1), 0.0), (_bits_to_flip(2), -1.0), (_bits_to_flip(3), -1.9)),
+        best_actions=((_bits_to_flip(1), 0),),
+    ),
+    Probe("RLProbe/PointReach-v0", PointReach, max_episode_steps=50),
 )
 PROBES: dict[str, Probe] = {probe.id: probe for probe in _ALL}
 
@@ -416,7 +432,7 @@ def register_probes() -> None:
         if probe.id not in registry:
             gym.register(
                 probe.id,
-                f"{__name__}:{probe.env.__name__}",
+                f"{probe.env.__module__}:{probe.env.__name__}",
                 max_episode_steps=probe.max_episode_steps,
                 kwargs=dict(probe.kwargs),
             )

@@ -1,0 +1,121 @@
+"""Prioritised drawing (Schaul et al. 2016, arXiv:1511.05952), a part that any replay buffer can be given.
+
+P(i) = p_i^alpha / sum p^alpha, drawn from equal strata of the sum; importance weights (N P(i))^-beta, divided by the
+largest of the batch. What is new gets the largest priority given so far, 1 before any was given. Adding to the buffer
+costs nothing here: new rows enter the tree when the next batch is drawn, all at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rl_training.data.sum_tree import SumTree
+from rl_training.types import Array, CheckpointError, ConfigError, StateDict
+
+CHUNK = 2**10
+"""New rows that enter the tree at once; more would need memory for the moment."""
+
+
+class Drawable(NamedTuple):
+    """Which rows of a ring can be drawn, by their number since the beginning: [start, stop) and those of `early`.
+
+    Behind `stop` a row waits for its n-step window to be complete, unless its episode has ended before: then it is
+    early. Rows [stop, written) that are neither are there, but cannot be drawn yet.
+    """
+
+    start: int
+    stop: int
+    early: Array
+    written: int
+
+
+class Priorities:
+    """The weights of a ring's rows. `alpha` and `beta` may be changed at any time, for instance by a schedule: beta
+    counts for the batches drawn from then on, alpha for the priorities given from then on."""
+
+    def __init__(self, alpha: float = 0.6, beta: float = 0.4) -> None:
+        if not (alpha >= 0.0 and beta >= 0.0):
+            raise ConfigError(f"alpha and beta of prioritised replay must be 0 or more, not {alpha} and {beta}")
+        self.alpha = alpha
+        self.beta = beta
+        self.max_priority = 1.0
+        """The largest priority given so far."""
+        self.attach(1)
+
+    def attach(self, capacity: int) -> None:
+        """Serve a ring of `capacity` rows, from its beginning."""
+        self.capacity = capacity
+        self.tree = SumTree(capacity)
+        self._settled = Drawable(0, 0, np.empty(0, np.int64), 0)
+
+    def follow(self, drawable: Drawable, skipped: Array | None) -> None:
+        """Bring the weights up to date with the ring. `skipped` marks the ring's rows that are no transitions."""
+        before, self._settled = self._settled, drawable
+        if drawable.written == before.written and drawable.start == before.start:
+            return
+        oldest = drawable.written - self.capacity
+        if drawable.start > max(before.start, oldest):  # given up before they were overwritten
+            gone = np.arange(max(before.start, oldest), drawable.start)
+            self.tree.set(gone % self.capacity, np.zeros(len(gone)))
+        for first in range(max(before.stop, oldest), drawable.written, CHUNK):
+            self._enter(np.arange(first, min(first + CHUNK, drawable.written)), before.early, skipped)
+
+    def _enter(self, rows: Array, already: Array, skipped: Array | None) -> None:
+        """Give new rows the largest priority, if they can be drawn; those `already` there keep theirs."""
+        if len(already):
+            rows = rows[~np.isin(rows, already)]
+        ready = rows < self._settled.stop
+        if len(self._settled.early):
+            ready |= np.isin(rows, self._settled.early)
+        index = rows % self.capacity
+        if skipped is not None:
+            ready &= ~skipped.take(index)
+        self.tree.set(index, np.where(ready, self.max_priority**self.alpha, 0.0))
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> Array:
+        """`batch_size` rows of the ring, one from each equal part of the total weight."""
+        total = self.tree.total
+        if not total > 0.0:
+            raise ValueError("every priority in the replay buffer is 0: nothing can be drawn")
+        return self.tree.find((np.arange(batch_size) + rng.random(batch_size)) * (total / batch_size))
+
+    def importance(self, index: Array, beta: float | None = None) -> Array:
+        """The importance weights of drawn rows, the largest of which is 1."""
+        weights = self.tree.weights.take(index)
+        scaled: Array = (weights.min() / weights) ** (self.beta if beta is None else beta)
+        return scaled.astype(np.float32)
+
+    def update(self, rows: Array, priorities: Array) -> None:
+        """Give drawn rows new priorities; those that were overwritten meanwhile are passed over."""
+        rows, values = np.asarray(rows, np.int64).reshape(-1), np.asarray(priorities, np.float64).reshape(-1)
+        if len(rows) != len(values):
+            raise ValueError(f"{len(values)} priorities for {len(rows)} rows")
+        valid = np.isfinite(values) & (values >= 0.0)
+        if not valid.all():
+            bad = int(np.argmin(valid))
+            raise ValueError(f"a priority must be a finite number from 0 on, not {values[bad]} (row {rows[bad]})")
+        waiting = rows >= self._settled.stop
+        if waiting.any() and not np.isin(rows[waiting], self._settled.early).all():
+            raise ValueError("only rows that were drawn can be given a priority: pass the `indices` of a batch")
+        alive = rows >= self._settled.start
+        if not alive.all():
+            rows, values = rows[alive], values[alive]
+        if len(rows):
+            self.max_priority = max(self.max_priority, float(values.max()))
+            self.tree.set(rows % self.capacity, np.where(values > 0.0, values**self.alpha, 0.0))
+
+    def state_dict(self, size: int) -> StateDict:
+        """What `load_state_dict` needs of a ring whose first `size` rows are in use, and up to date. A view."""
+        scalars = {"max_priority": self.max_priority, "alpha": self.alpha, "beta": self.beta}
+        return {"weights": self.tree.weights[:size], **scalars}
+
+    def load_state_dict(self, state: StateDict, drawable: Drawable) -> None:
+        weights = np.asarray(state["weights"])
+        if weights.dtype != np.float64 or weights.ndim != 1 or len(weights) > self.capacity:
+            raise CheckpointError(f"the saved priorities ({weights.dtype}{list(weights.shape)}) do not fit this buffer")
+        self.tree.fill(weights)
+        self.max_priority = float(state["max_priority"])
+        self.alpha, self.beta = float(state["alpha"]), float(state["beta"])
+        self._settled = drawable
