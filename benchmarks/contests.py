@@ -186,18 +186,41 @@ REPLAY = Contest(
     name="replay",
     title="Replay buffer",
     text="A ring of 1M transitions with observations of 4 numbers: transitions per second added one at a time and 16 "
-    "at a time, batches of 256 per second drawn as torch tensors (and as NumPy arrays, where the buffer offers them), "
-    "and the memory that a full ring occupies.",
+    "at a time, batches of 256 per second drawn as torch tensors and as NumPy arrays, copied out, where the buffer "
+    "offers them, and the memory that a full ring occupies.",
     measures=(
         Measure("add_1", "add 1, /s", "higher", goal=1.0),
         Measure("add_16", "add 16, transitions/s", "higher", goal=1.0),
-        Measure("sample_256", "sample 256, /s", "higher", goal=1.0),
-        Measure("sample_256_numpy", "NumPy, /s"),
+        Measure("sample_256", "sample 256 as tensors, /s", "higher", goal=1.0),
+        Measure("sample_256_numpy", "as NumPy, /s", "higher", goal=1.0),
         Measure("memory_mb", "memory, MB", "lower", 1, goal=1.0),
     ),
     contestants=(
         Contestant("rl_training", ("benchmarks/replay.py",)),
         Contestant(PEERS, ("benchmarks/replay_sb3.py",), peer=True),
+        Contestant("cpprb", ("benchmarks/replay_cpprb.py",), peer=True),
+        Contestant("Tianshou", ("benchmarks/replay_tianshou.py",), peer=True),
+    ),
+)
+REPLAY_PRIORITIZED = Contest(
+    name="replay_prioritized",
+    title="Prioritised replay buffer",
+    text="The same ring, drawn by priority: batches of 256 per second, with their importance weights; updates of 256 "
+    "priorities per second; and rounds of a training loop per second, each of which adds a step of 16 environments, "
+    "draws a batch and updates its priorities. This package enters new rows into its tree when the next batch is "
+    "drawn, so its adding alone is as quick as without priorities, and the loop is the fair comparison.",
+    measures=(
+        Measure("sample_256_numpy", "sample 256, /s", "higher", goal=1.0),
+        Measure("train_256", "loop, rounds/s", "higher", goal=1.0),
+        Measure("update_256", "update 256, /s", "higher"),
+        Measure("add_1", "add 1, /s", "higher", goal=1.0),
+        Measure("add_16", "add 16, transitions/s", "higher", goal=1.0),
+        Measure("memory_mb", "memory, MB", "lower", 1, goal=1.0),
+    ),
+    contestants=(
+        Contestant("rl_training", ("benchmarks/replay.py", "prioritized")),
+        Contestant("cpprb", ("benchmarks/replay_cpprb.py", "prioritized"), peer=True),
+        Contestant("Tianshou", ("benchmarks/replay_tianshou.py", "prioritized"), peer=True),
     ),
 )
 
@@ -209,5 +232,6 @@ CONTESTS = {
         ppo_contest("ppo_pendulum", "Pendulum-v1", 4, (PACKAGE, SB3), goal=2.5),
         SOLVE,
         REPLAY,
+        REPLAY_PRIORITIZED,
     )
 }

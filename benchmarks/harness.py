@@ -23,7 +23,7 @@ ALWAYS_KEPT = ("process_seconds", "process_cpu_seconds", "peak_mb", "timed_env_s
 VERSIONS = """
 import importlib.metadata as metadata, json, platform
 found = {"python": platform.python_version()}
-for name in ("rl-training", "stable-baselines3", "torch", "numpy", "gymnasium"):
+for name in ("rl-training", "stable-baselines3", "tianshou", "cpprb", "torch", "numpy", "gymnasium"):
     try:
         found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -12,12 +12,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-peers"
-PACKAGES = ("stable-baselines3==2.9.2",)
+PACKAGES = ("stable-baselines3==2.9.2", "tianshou==2.0.1", "cpprb==11.0.0")
+SHARED = ("torch", "numpy", "gymnasium")
+"""What everybody runs on; beyond these the peers choose their own versions, which contradict the package's."""
+
+
+def shared_pins() -> list[str]:
+    """The lines of constraints.txt that hold for the peers too."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if line.split("==")[0] in SHARED]
 
 
 def wanted(packages: tuple[str, ...] = PACKAGES) -> str:
     """What the stamp of a finished environment holds; a change of it installs again."""
-    return "\n".join([*packages, (ROOT / "constraints.txt").read_text()])
+    return "\n".join([*packages, *shared_pins()])
 
 
 def peers_python() -> Path:
@@ -28,8 +36,7 @@ def peers_python() -> Path:
     print(f"installing {', '.join(PACKAGES)} into {FOLDER.name} (once, a few minutes)", file=sys.stderr, flush=True)
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
-    constraints = ["-c", str(ROOT / "constraints.txt")]
     quiet = ["--quiet", "--disable-pip-version-check"]
-    subprocess.run([str(python), "-m", "pip", "install", *quiet, *constraints, *PACKAGES], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", *quiet, *shared_pins(), *PACKAGES], check=True)
     stamp.write_text(wanted())
     return python

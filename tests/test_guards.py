@@ -92,6 +92,22 @@ def test_finite_extremes_pass():
     assert not is_finite(torch.tensor([1.0, math.inf, -math.inf], dtype=torch.bfloat16))
 
 
+@pytest.mark.parametrize("value", BAD)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_one_bad_number_is_seen_in_every_layout(dtype: Any, value: float):
+    """Also among numbers whose squares overflow, in views with strides, and in tensors of the same memory."""
+    for filling in (0.0, 1.0, np.finfo(dtype).max):
+        array = np.full((3, 4, 5), filling, dtype)
+        views = {"whole": array, "transposed": array.T, "strided": array[::2, 1:, 3], "row": array[2, 1]}
+        assert all(map(is_finite, views.values()))
+        assert all(is_finite(torch.from_numpy(view)) for view in views.values())
+        array[2, 1, 3] = value
+        assert not any(map(is_finite, views.values()))
+        assert not any(is_finite(torch.from_numpy(view)) for view in views.values())
+    assert not is_finite(np.array(value, dtype))
+    assert is_finite(torch.ones(2, 3, requires_grad=True))
+
+
 def test_actions_are_named_or_what_they_were_made_from():
     class Policy:
         def __init__(self, weight: float = 0.0) -> None:

@@ -190,12 +190,19 @@ def total_last(losses: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether an array or tensor holds only finite numbers; integers and booleans always do."""
+    """Whether an array or tensor holds only finite numbers; integers and booleans always do.
+
+    One number made of all is looked at: the sum of squares, by BLAS, or on a GPU the sum. It is not finite if any of
+    them is not; it may also overflow, hence the second look.
+    """
     if isinstance(value, np.ndarray):
-        return value.dtype.kind != "f" or bool(np.isfinite(value).all())
-    # a tensor: its sum is one quick kernel, isfinite several. Finite numbers may overflow, hence the second look
+        return value.dtype.kind != "f" or math.isfinite(np.vdot(value, value)) or bool(np.isfinite(value).all())
     tensor = value.detach()
-    return not tensor.is_floating_point() or math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
+    if not tensor.is_floating_point():
+        return True
+    if tensor.is_cpu and tensor.element_size() >= 4:  # NumPy has no bfloat16
+        return is_finite(tensor.numpy())
+    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
 
 
 def all_finite(tree: Any) -> bool:

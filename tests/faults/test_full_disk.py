@@ -60,6 +60,7 @@ def test_full_from_one_operation_on(shell: Shell, folder: Path, reference: FindR
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_full_from_every_operation_on(shell: Shell, folder: Path, reference: FindReference) -> None:
     expected = reference("cartpole", SHORT)
     words = ["train", *flags(CASES["cartpole-sync"], SHORT, {"output_dir": folder / "recorded"})]

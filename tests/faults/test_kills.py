@@ -143,6 +143,7 @@ def is_timed(operation: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", CASES)
 def test_killed_at_every_operation(shell: Shell, folder: Path, reference: FindReference, case: str) -> None:
     """CartPole in one process: of a whole run, from its first file to its last. Elsewhere: of one save with all that a
@@ -170,6 +171,7 @@ def test_killed_at_every_operation(shell: Shell, folder: Path, reference: FindRe
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_resume_killed_at_every_operation(shell: Shell, folder: Path, reference: FindReference) -> None:
     """A resume that has to give up what came after a damaged checkpoint, and is itself killed on the way."""
     expected = reference("cartpole", SHORT)

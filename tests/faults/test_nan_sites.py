@@ -533,7 +533,9 @@ class Regression(BaseAlgorithm):
         return UpdateResult({"loss": loss.detach() + (self.value if fault == "loss" else 0.0)})
 
 
-@sites("fault name", [("loss", "train/loss"), ("parameter", "net/bias"), ("moment", "adam/net.bias/exp_avg")])
+@sites(
+    "fault name", [("loss", "train/loss"), ("parameter", "net/bias"), ("moment", "optimizers/adam/net.bias/exp_avg")]
+)
 def test_algorithm_of_a_user(fault: str, name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Regression, "fault", fault)
     monkeypatch.setattr(Regression, "value", BAD[value])

@@ -1,0 +1,30 @@
+"""A run's memory does not grow with its length."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fault_runs import Shell
+
+WARM = 50_000
+TOTAL = 350_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("preset", ["ppo/cartpole", "ppo/lunarlander"])
+def test_memory_stays_where_it_is(shell: Shell, folder: Path, preset: str) -> None:
+    """Less than 1 MB per 100,000 steps from the 50,000th on, with the preset's own evaluation, logs and checkpoints."""
+    callbacks = [{"name": "memory_log:MemoryLog", "kwargs": {"path": str(folder / "memory")}}]
+    settings = [f"--output_dir={folder}/runs", f"--training.total_timesteps={TOTAL}"]
+    command = shell.start_fresh(folder, ["train", preset, *settings, f"--callbacks={json.dumps(callbacks)}"])
+    assert command.wait(900) == 0, command.err()
+    steps, resident = np.loadtxt(folder / "memory").T
+    warm = steps >= WARM
+    growth = np.polyfit(steps[warm], resident[warm], 1)[0] * 100_000 / 2**20
+    print(f"{preset}: {resident[-1] / 2**20:.0f} MB, growing by {growth:.2f} MB per 100,000 steps")
+    assert warm.sum() > 60
+    assert growth < 1.0
