@@ -1,0 +1,66 @@
+"""The one-file scripts give the weights of the package's own runs, bit for bit."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_training import train
+from rl_training.checkpointing import CheckpointManager
+from rl_training.config_loading import config_to_mapping, load_config
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = {"ppo": "ppo_cartpole_reference.py", "reinforce": "reinforce_cartpole_reference.py"}
+STEPS = {"ppo": 6_000, "reinforce": 12_000}
+
+
+@pytest.mark.parametrize("algo", SCRIPTS)
+def test_same_weights_as_the_package(algo: str, tmp_path: Path):
+    steps, seed = STEPS[algo], 4
+    saved = tmp_path / "weights.npz"
+    command = [sys.executable, str(EXAMPLES / SCRIPTS[algo]), "--total-timesteps", str(steps), "--seed", str(seed)]
+    subprocess.run([*command, "--save", str(saved)], check=True, cwd=tmp_path)
+    reference = {"hparams.kernel": "reference"} if algo == "ppo" else {"env.normalize_reward": False}
+    overrides = {
+        **reference,
+        "seed": seed,
+        "output_dir": str(tmp_path),
+        "training.total_timesteps": steps,
+        "training.num_eval_episodes": 0,
+        "logging.terminal": False,
+    }
+    result = train(load_config(f"{algo}/cartpole", overrides))
+    ours = CheckpointManager(result.run_dir).load_latest({"policy"}).parts["policy"]["network"]
+    theirs = list(np.load(saved).values())
+    assert len(ours) == len(theirs) == 12
+    for (name, weights), expected in zip(ours.items(), theirs, strict=True):
+        np.testing.assert_array_equal(weights, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("algo", SCRIPTS)
+def test_settings_are_those_of_the_preset(algo: str):
+    namespace: dict[str, Any] = {"__name__": algo}
+    sys.modules.setdefault(algo, type(sys)(algo))
+    exec(compile((EXAMPLES / SCRIPTS[algo]).read_text(), SCRIPTS[algo], "exec"), namespace)
+    settings = asdict(namespace["Settings"]())
+    preset = config_to_mapping(load_config(f"{algo}/cartpole"))
+    hparams = preset["hparams"]
+    for name in set(settings) & set(hparams):
+        value = hparams[name]
+        assert settings[name] == ((value["start"], value["end"]) if isinstance(value, dict) else value), name
+    assert settings["num_envs"] == preset["env"]["num_envs"]
+    assert settings["total_timesteps"] == preset["training"]["total_timesteps"]
+    assert preset["network"]["actor"]["hidden_dims"] == [settings["hidden"]] * 2
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values())
+def test_needs_torch_numpy_and_gymnasium_only(script: str):
+    imported = set(re.findall(r"^(?:import|from) (\w+)", (EXAMPLES / script).read_text(), re.MULTILINE))
+    assert imported - set(sys.stdlib_module_names) == {"torch", "numpy", "gymnasium"}
