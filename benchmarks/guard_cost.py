@@ -12,10 +12,10 @@ import argparse
 import statistics
 import time
 
+from rl_training.assembly import build_trainer
 from rl_training.config_loading import load_config
 from rl_training.devices import pinned_threads
 from rl_training.guards import part_suspects
-from rl_training.trainer import build_trainer
 from rl_training.types import UpdateResult
 
 WARMUP = 5

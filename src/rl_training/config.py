@@ -136,6 +136,10 @@ class NetworkConfig:
     """One backbone (the actor's) for both heads."""
 
 
+DEFAULT_NETWORK = NetworkConfig()
+"""The very object means that nobody asked for a network: the algorithm then brings its own."""
+
+
 @dataclass(frozen=True)
 class BufferConfig:
     """Where experience is kept."""
@@ -293,8 +297,8 @@ class TrainConfig:
     """Environment section."""
     hparams: Any = None
     """Hyperparameters of the algorithm (`rl config show` lists them); a mapping for algorithms outside the package."""
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-    """Network section."""
+    network: NetworkConfig = DEFAULT_NETWORK
+    """Network section; what is not given is the algorithm's own choice."""
     buffer: BufferConfig = field(default_factory=BufferConfig)
     """Buffer section."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -340,6 +344,9 @@ class TrainConfig:
                 "to give them as a mapping use rl_training.config_loading.parse_config"
             )
         object.__setattr__(self, "hparams", hparams)
+        if spec and spec.network and self.network is DEFAULT_NETWORK:
+            backbones: dict[str, Any] = {name: BackboneConfig(**value) for name, value in spec.network.items()}
+            object.__setattr__(self, "network", NetworkConfig(**backbones))
 
     def _match_buffer_to_rollout(self) -> None:
         """On-policy: `buffer.size` sets `num_steps` where that has its default, else the two must agree."""

@@ -70,6 +70,8 @@ def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]
     tree = _with_part_names(tree)
     spec = builtin_spec(tree.get("algo", TrainConfig.algo)) if is_builtin(tree) else None
     steps_given = value_at(tree, ("hparams", "num_steps")) is not None
+    if spec and spec.network and isinstance(tree.get("network"), dict):
+        tree = {**tree, "network": merged(thawed(spec.network), tree["network"])}
 
     def build(values: Any) -> TrainConfig:
         given = {item.name: getattr(values, item.name) for item in dataclasses.fields(values)}
@@ -84,6 +86,13 @@ def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]
     hparams: Any = spec.hparams if spec else FREE_HPARAMS
     cfg, problems = check(root_type(hparams), tree, build)
     return (None if unknown_names else cfg), [*unknown_names, *problems]
+
+
+def thawed(tree: Any) -> Any:
+    """A tree of defaults as a file would spell it: dicts and lists."""
+    if isinstance(tree, Mapping):
+        return {key: thawed(value) for key, value in tree.items()}
+    return list(tree) if isinstance(tree, tuple) else tree
 
 
 def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import psutil
 
+from rl_training.assembly import build_trainer
 from rl_training.config import TrainConfig
 from rl_training.data.storage import layout, row_bytes
 from rl_training.envs import space_spec
-from rl_training.trainer import build_trainer
 from rl_training.types import StateDict, crossed
 
 BYTES_PER_METRIC = 30
@@ -28,11 +28,13 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         obs_row = row_bytes(*layout(space_spec(env.single_observation_space)))
         action_row = row_bytes(*layout(space_spec(env.single_action_space)))
         resident = int(psutil.Process().memory_info().rss)  # the process as built: libraries, network, environments
+        schedule = getattr(trainer, "schedule", None)
+        replay_bytes = int(getattr(trainer.buffer, "memory_bytes", 0)) if schedule else 0
     finally:
         trainer.close()
     training = cfg.training
     updates = -(-training.total_timesteps // rollout)
-    env_steps = updates * rollout
+    env_steps = training.total_timesteps if schedule else updates * rollout
     evaluations = times(updates, rollout, training.eval_frequency) if training.num_eval_episodes else 0
     checkpoint = array_bytes(state)
     forever = env_steps // cfg.checkpoint.keep_every if cfg.checkpoint.keep_every else 0
@@ -42,12 +44,12 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
     return {
         "parameters": parameters,
         "env_steps": env_steps,
-        "updates": updates,
+        "updates": schedule.owed(0, env_steps) if schedule else updates,
         "evaluations": evaluations,
         "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
-        "buffer_bytes": rollout * (obs_row + action_row + 8),
-        "memory_bytes": resident + 2 * checkpoint + rollout * (3 * obs_row + 2 * action_row + 60),
-        "disk_bytes": kept * checkpoint + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
+        "buffer_bytes": replay_bytes or rollout * (obs_row + action_row + 8),
+        "memory_bytes": resident + 2 * checkpoint + (replay_bytes or rollout * (3 * obs_row + 2 * action_row + 60)),
+        "disk_bytes": kept * checkpoint + replay_bytes + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
     }
 
 

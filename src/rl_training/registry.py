@@ -197,9 +197,10 @@ class Registry:
         return f"known: {', '.join(self.names())}; " if self._entries else ""
 
 
+ALGORITHMS = ("random", "constant", "reinforce", "a2c", "ppo", "dqn", "ddpg", "td3", "sac", "crossq")
 algorithms = Registry(
     "algorithm",
-    {name: f"rl_training.hparams.{name}:SPEC" for name in ("random", "constant", "reinforce", "a2c", "ppo")},
+    {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
 )
 networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP"})
 environments = Registry("environment")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.assembly import build_algorithm, check_supported, eval_env_maker, resolve_algorithm
 from rl_training.checkpointing import Checkpoint, CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.data.storage import layout
@@ -16,7 +17,6 @@ from rl_training.envs import make_env, space_spec
 from rl_training.eval import evaluate_policy, stack_obs
 from rl_training.guards import Guard
 from rl_training.runs import RunDir
-from rl_training.trainer import build_algorithm, check_supported, eval_env_maker, resolve_algorithm
 from rl_training.types import Array, ConfigError, Policy
 
 EnvFn = Callable[[], Any]

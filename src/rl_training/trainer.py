@@ -1,20 +1,20 @@
-"""Assembly: from a config to a running trainer. The only file that knows every part.
+"""Running: from a config to a finished run directory.
 
-`train` and `resume` are the two ways in. What they do is in their bodies, top to bottom; the rest builds one part each.
+`train` and `resume` are the two ways in. What they do is in their bodies, top to bottom; `assembly.py` builds parts.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
+from rl_training.assembly import AnyTrainer, EnvFn, build_trainer, eval_env_maker
 from rl_training.callbacks import (
     Callback,
     CheckpointCallback,
@@ -25,52 +25,30 @@ from rl_training.callbacks import (
     VideoCallback,
 )
 from rl_training.checkpointing import CheckpointManager
-from rl_training.collector import Collector
 from rl_training.config import TrainConfig
-from rl_training.config_loading import check_hparams, load_config, parse_config, validate_config
-from rl_training.context import BuildContext
-from rl_training.data.rollout_buffer import RolloutBuffer
-from rl_training.data.storage import layout
-from rl_training.devices import pinned_threads, resolve_device
-from rl_training.envs import make_env, make_vector_env, space_spec
+from rl_training.config_loading import load_config, parse_config, validate_config
+from rl_training.devices import pinned_threads
 from rl_training.eval import EvalResult, evaluate_policy
-from rl_training.guards import Guard
-from rl_training.hparams.base import AlgorithmSpec, supports_anything
 from rl_training.logging import Logger, Sink
 from rl_training.progress_display import Display
 from rl_training.registry import (
-    algorithms,
-    buffers,
-    callbacks,
-    check_call,
-    check_methods,
-    import_attr,
-    import_plugins,
     loggers,
 )
 from rl_training.runs import RunDir
 from rl_training.secrets import with_secrets
-from rl_training.seeding import Streams
 from rl_training.signals import StopSignals, requeue_under_slurm
 from rl_training.summary import final_metrics, finished_text, summary_text
 from rl_training.trainers.base import Trainer
-from rl_training.trainers.on_policy import OnPolicyTrainer
 from rl_training.types import (
-    Algorithm,
     CheckpointError,
-    ConfigError,
-    DictSpec,
     Obs,
-    Progress,
     RLTrainingError,
-    SpaceSpec,
     Stateful,
     VectorStep,
 )
 from rl_training.user_parts import UserParts, user_parts
-from rl_training.video import find_ffmpeg, write_video
+from rl_training.video import write_video
 
-EnvFn = Callable[[], Any]
 ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
 Start = Literal["new", "resumed", "extended"]
 
@@ -137,7 +115,7 @@ def resume(run: str | Path, *, total_timesteps: int | None = None, env_fn: EnvFn
 
 
 def execute(
-    trainer: OnPolicyTrainer,
+    trainer: AnyTrainer,
     cfg: TrainConfig,
     run: RunDir,
     env_fn: EnvFn | None,
@@ -239,7 +217,7 @@ def train_ppo(
     )
 
 
-# -- building ---------------------------------------------------------------------------------------------------------
+# -- around a trainer -------------------------------------------------------------------------------------------------
 
 
 def as_config(cfg: ConfigLike) -> TrainConfig:
@@ -248,127 +226,8 @@ def as_config(cfg: ConfigLike) -> TrainConfig:
     return parse_config(cfg) if isinstance(cfg, Mapping) else load_config(cfg)
 
 
-def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> OnPolicyTrainer:
-    """Environment, algorithm, buffer and collector of a run; nothing is written to disk."""
-    check_supported(cfg)
-    spec, hparams = resolve_algorithm(cfg)
-    num_steps = int(getattr(hparams, "num_steps", 0) or mapping_get(hparams, "num_steps", 128))
-    progress = Progress()
-    guard = Guard(cfg.monitor.checks, progress)
-    env = make_vector_env(cfg, env_fn=env_fn)
-    try:
-        observation_space, action_space = space_spec(env.single_observation_space), space_spec(env.single_action_space)
-        algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, guard)
-        streams = Streams(cfg.seed)
-        info_keys = cfg.logging.info_keys
-        collector = Collector(env, algorithm.policy, streams("actions"), info_keys=info_keys, guard=guard)
-        buffer = build_buffer(cfg, observation_space, action_space, num_steps)
-    except BaseException:
-        env.close()
-        raise
-    trainer = OnPolicyTrainer(algorithm, collector, buffer, progress, num_steps, guard)
-    trainer.total_episodes = cfg.training.total_episodes
-    return trainer
-
-
-def check_supported(cfg: TrainConfig) -> None:
-    """Refuse what this version cannot run, before anything is built."""
-    import_plugins(cfg.plugins)
-    if cfg.backend == "jax":
-        raise ConfigError("backend: 'jax' is not available in this version; use backend: torch")
-    if cfg.lane == "compiled":
-        raise ConfigError("lane: 'compiled' needs backend: jax, which is not available in this version; use lane: host")
-    for registry, parts in ((loggers, cfg.logging.sinks), (callbacks, cfg.callbacks)):
-        for part in parts:
-            registry.get(part.name)
-    if cfg.logging.video_frequency > 0:
-        find_ffmpeg()
-    if cfg.logging.wandb.enabled and importlib.util.find_spec("wandb") is None:
-        raise ConfigError("logging to W&B needs an extra: pip install 'rl-training[tracking]'")
-
-
-def resolve_algorithm(cfg: TrainConfig) -> tuple[AlgorithmSpec, Any]:
-    """The spec behind `algo` and its hyperparameters as the spec's own class."""
-    spec = algorithms.get(cfg.algo)
-    if isinstance(spec, type):
-        hparams, supports = getattr(spec, "Hparams", dict), getattr(spec, "supports", supports_anything)
-        spec = AlgorithmSpec(cfg.algo, getattr(spec, "kind", "on_policy"), hparams, build=spec, supports=supports)
-    if not isinstance(spec, AlgorithmSpec):
-        raise ConfigError(
-            f"algorithm '{cfg.algo}' is a {type(spec).__name__}; it must be an AlgorithmSpec or a class such as one "
-            "derived from rl_training.BaseAlgorithm"
-        )
-    if spec.kind not in ("on_policy", "static"):
-        raise ConfigError(f"algorithm '{cfg.algo}' is {spec.kind}; this version trains on_policy and static ones")
-    if isinstance(cfg.hparams, Mapping) and is_dataclass(spec.hparams):
-        return spec, check_hparams(spec.hparams, cfg.hparams, algo=cfg.algo)
-    return spec, cfg.hparams
-
-
-def build_algorithm(
-    cfg: TrainConfig,
-    spec: AlgorithmSpec,
-    hparams: Any,
-    observation_space: SpaceSpec,
-    action_space: SpaceSpec,
-    guard: Guard,
-) -> Algorithm:
-    """The algorithm, if it fits the spaces. `guard` brings the run's live progress along."""
-    refusal = spec.supports(observation_space, action_space)
-    if refusal is not None:
-        raise ConfigError(f"algorithm '{cfg.algo}' does not fit environment '{cfg.env_id}': {refusal}")
-    if spec.build is None:
-        raise ConfigError(f"algorithm '{cfg.algo}' has no torch implementation; use backend: jax")
-    build = import_attr(spec.build, "algorithm") if isinstance(spec.build, str) else spec.build
-    ctx = BuildContext(
-        observation_space=observation_space,
-        action_space=action_space,
-        num_envs=cfg.env.num_envs,
-        device=resolve_device(cfg),
-        network=cfg.network,
-        streams=Streams(cfg.seed),
-        progress=guard.progress,
-        total_timesteps=cfg.training.total_timesteps,
-        normalize_obs=cfg.env.normalize_obs,
-        normalize_reward=cfg.env.normalize_reward,
-        guard=guard,
-    )
-    what = f"algorithm '{cfg.algo}'"
-    check_call(build, what, {"ctx": ctx, "hparams": hparams})
-    algorithm = build(ctx, hparams)
-    base = "derive it from rl_training.BaseAlgorithm, or see the protocols in rl_training.types"
-    check_methods(algorithm, ("update", "observe", "state_dict", "load_state_dict"), what, base)
-    policy = getattr(algorithm, "policy", None)
-    check_methods(policy, ("act", "initial_carry", "state_dict", "load_state_dict"), f"the policy of {what}", base)
-    return cast(Algorithm, algorithm)
-
-
-def build_buffer(
-    cfg: TrainConfig, observation_space: SpaceSpec, action_space: SpaceSpec, num_steps: int
-) -> RolloutBuffer:
-    if isinstance(action_space, DictSpec):
-        raise ConfigError(f"environment '{cfg.env_id}' has a Dict action space, which no algorithm here can use")
-    obs_shape, obs_dtype = layout(observation_space)
-    kind = buffers.get(cfg.buffer.type or "rollout")
-    if not (isinstance(kind, type) and issubclass(kind, RolloutBuffer)):
-        raise ConfigError(
-            f"buffer.type '{cfg.buffer.type}' does not fit '{cfg.algo}', which learns from rollouts; "
-            "derive it from rl_training.data.rollout_buffer.RolloutBuffer"
-        )
-    sizes: dict[str, Any] = {
-        "num_steps": num_steps,
-        "num_envs": cfg.env.num_envs,
-        "obs_shape": obs_shape,
-        "action_shape": action_space.shape,
-        "obs_dtype": obs_dtype,
-        "action_dtype": action_space.dtype,
-    }
-    check_call(kind, f"buffer '{cfg.buffer.type}'", kwargs=sizes)
-    return kind(**sizes)
-
-
 def build_callbacks(
-    trainer: OnPolicyTrainer,
+    trainer: AnyTrainer,
     cfg: TrainConfig,
     run: RunDir,
     logger: Logger,
@@ -445,12 +304,6 @@ def row_of(obs: Obs, row: int) -> Any:
 # -- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def eval_env_maker(cfg: TrainConfig, env_fn: EnvFn | None, *, render: bool = False) -> Callable[[int], Any]:
-    """Makes evaluation environments: the same stack without what is for training only."""
-    mode = "rgb_array" if render else None
-    return lambda i: make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, index=i, training=False, render_mode=mode)
-
-
 def checkpoint_manager(cfg: TrainConfig, run: RunDir, logger: Logger) -> CheckpointManager:
     """The run's checkpoints; what they have to say goes to the terminal and to train.log."""
 
@@ -473,7 +326,3 @@ def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
         raise CheckpointError(
             f"--init-from {init_from}: that policy does not fit this run's network or spaces ({error})"
         ) from error
-
-
-def mapping_get(hparams: Any, key: str, default: Any) -> Any:
-    return hparams.get(key, default) if isinstance(hparams, Mapping) else default

@@ -89,6 +89,10 @@ class BoxSpec:
     def shape(self) -> tuple[int, ...]:
         return self.low.shape
 
+    @property
+    def is_bounded(self) -> bool:
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, BoxSpec)

@@ -13,9 +13,9 @@ import torch
 from rl_training.algorithms.on_policy import Rollout
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.ppo_kernel import Coefficients
+from rl_training.assembly import build_trainer
 from rl_training.config_loading import parse_config
 from rl_training.devices import pinned_threads
-from rl_training.trainer import build_trainer
 from rl_training.types import Batch, UpdateResult
 
 CARTPOLE, PENDULUM, TAXI = "CartPole-v1", "Pendulum-v1", "Taxi-v4"

@@ -7,26 +7,46 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.config import EnvConfig, TrainConfig, TrainingConfig
+from rl_training.assembly import build_trainer
+from rl_training.config import EnvConfig, TrainConfig, TrainingConfig, builtin_spec
 from rl_training.registry import algorithms
 from rl_training.testing import ENVIRONMENTS, check_algorithm
-from rl_training.trainer import build_trainer
 from rl_training.types import Stateful
 
 NAMES = [name for name in algorithms.names() if algorithms.is_builtin(name)]
 NORMALIZED = {"env": {"normalize_obs": True, "normalize_reward": True}}
 
 
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
-@pytest.mark.parametrize("algo", NAMES)
-def test_conforms_on_every_kind_of_space(algo: str, env_id: str):
-    assert check_algorithm(algo, environments=[env_id]).trained_on == (env_id,)
+NETWORK = {"hidden_dims": [16, 16]}
+NARROW = {"network": {"actor": NETWORK, "critic": NETWORK}}
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "RLProbe/DictObs-v0"])
 @pytest.mark.parametrize("algo", NAMES)
-def test_conforms_with_normalisation(algo: str, env_id: str):
-    assert check_algorithm(algo, environments=[env_id], config=NORMALIZED).trained_on == (env_id,)
+def test_conforms_on_every_kind_of_space(algo: str):
+    report = check_algorithm(algo, config=NARROW)
+    assert set(report.trained_on) | set(report.refused) == set(ENVIRONMENTS)
+    if builtin_spec(algo).kind != "off_policy":
+        assert not report.refused
+
+
+@pytest.mark.parametrize("algo", NAMES)
+def test_conforms_with_normalisation(algo: str):
+    environments = ["CartPole-v1", "Pendulum-v1", "RLProbe/DictObs-v0"]
+    assert check_algorithm(algo, environments=environments, config={**NARROW, **NORMALIZED}).trained_on
+
+
+RAINBOW = {"dueling": True, "n_step": 3, "prioritized": True, "distribution": "c51", "noisy": True, "atoms": 5}
+
+
+@pytest.mark.parametrize("options", [*({name: value} for name, value in RAINBOW.items()), RAINBOW], ids=str)
+def test_conforms_with_the_options_of_dqn(options: dict[str, Any]):
+    check_algorithm("dqn", environments=["CartPole-v1"], hparams=options, config=NARROW)
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_conforms_with_prioritised_replay_of_several_steps(algo: str):
+    config = {**NARROW, "buffer": {"type": "prioritized"}}
+    check_algorithm(algo, environments=["Pendulum-v1"], hparams={"n_step": 3}, config=config)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +67,8 @@ def test_conforms_with_other_parts(config: dict[str, Any]):
 
 @pytest.mark.parametrize("algo", NAMES)
 def test_every_part_is_stateful(algo: str):
-    trainer = build_trainer(TrainConfig(algo=algo))
+    env_id = "Pendulum-v1" if algo in ("ddpg", "td3", "crossq") else "CartPole-v1"
+    trainer = build_trainer(TrainConfig(algo=algo, env_id=env_id))
     assert all(isinstance(part, Stateful) for part in trainer.parts().values())
     trainer.close()
 

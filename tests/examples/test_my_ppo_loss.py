@@ -12,10 +12,10 @@ import torch
 import rl_training
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.ppo_kernel import Coefficients
+from rl_training.assembly import build_trainer
 from rl_training.config_loading import load_config
 from rl_training.registry import algorithms
 from rl_training.testing import check_algorithm
-from rl_training.trainer import build_trainer
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs" / "algorithms" / "my_ppo_loss.yaml"

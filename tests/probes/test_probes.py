@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.assembly import build_trainer, eval_env_maker
 from rl_training.config import BackboneConfig, EnvConfig, NetworkConfig, TrainConfig, TrainingConfig
 from rl_training.devices import pinned_threads
 from rl_training.envs.probes import LQR_GAIN, PROBES, Probe
@@ -17,7 +18,6 @@ from rl_training.hparams.ppo import PPOConfig
 from rl_training.hparams.reinforce import ReinforceConfig
 from rl_training.models.networks import as_tensors
 from rl_training.schedules import Schedule
-from rl_training.trainer import build_trainer, eval_env_maker
 from rl_training.trainers.on_policy import OnPolicyTrainer
 
 SLOW, FAST = Schedule("linear", 1e-2, 0.0), Schedule("linear", 2e-2, 0.0)

@@ -114,12 +114,13 @@ def test_python_examples_name_what_exists(page: Path) -> None:
 @pytest.mark.parametrize("algo", algorithms.names())
 def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     """A short run on Box actions, which log the most."""
+    replay = {"learning_starts": 8, "batch_size": 4, "updates_per_step": 0.5}
     cfg = {
         "algo": algo,
-        "env_id": "Pendulum-v1",
+        "env_id": "CartPole-v1" if algo == "dqn" else "Pendulum-v1",
         "output_dir": str(tmp_path),
         "env": {"num_envs": 2, "max_episode_steps": 8},
-        "hparams": {"num_steps": 8},
+        "hparams": replay if builtin_spec(algo).kind == "off_policy" else {"num_steps": 8},
         "training": {"total_timesteps": 32, "num_eval_episodes": 1},
         "logging": {"terminal": False, "tensorboard": False},
     }

@@ -32,6 +32,7 @@ collector env_runner eval
 algorithms
 trainers
 callbacks summary user_parts
+assembly
 trainer saved_policy plan
 testing
 experiments
@@ -44,7 +45,7 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 
 # Library -> the units that may import it, anywhere in their text.
 ALLOWED: dict[str, frozenset[str]] = {
-    "torch": frozenset({"models", "algorithms", "devices", "trainer"}),
+    "torch": frozenset({"models", "algorithms", "devices", "assembly", "trainer"}),
     "gymnasium": frozenset({"envs", "collector", "env_runner", "eval"}),
     "rich": frozenset({"progress_display", "experiments"}),
     "matplotlib": frozenset({"experiments"}),

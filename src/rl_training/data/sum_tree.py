@@ -8,6 +8,8 @@ adjusted by differences: no error builds up, and a tree filled at once equals on
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from rl_training.types import Array
@@ -99,6 +101,6 @@ class SumTree:
 def _running(rows: Array) -> Array:
     """The running sums of each row, in place. A loop over eight columns is quicker than cumsum over short rows."""
     columns = rows.T
-    for one, following in zip(columns[:-1], columns[1:], strict=True):
+    for one, following in pairwise(columns):
         following += one
     return rows

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import ConfigDict
@@ -49,6 +49,8 @@ class AlgorithmSpec:
     """(observation_space, action_space) -> the refusal a user reads, or None."""
     summary: str = ""
     """One line for `rl algorithms`."""
+    network: Mapping[str, Any] = field(default_factory=dict)
+    """The `network` section where the config says nothing else."""
 
 
 @dataclass(frozen=True)

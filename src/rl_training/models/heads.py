@@ -193,6 +193,10 @@ class SquashedGaussianHead(nn.Module):
         span = self.LOG_STD_MAX - self.LOG_STD_MIN
         return ActionParams(mean, self.LOG_STD_MIN + 0.5 * span * (torch.tanh(raw) + 1.0))
 
+    def raw_log_std(self, log_std: float) -> float:
+        """What the output layer must give for a log standard deviation."""
+        return math.atanh(2.0 * (log_std - self.LOG_STD_MIN) / (self.LOG_STD_MAX - self.LOG_STD_MIN) - 1.0)
+
     def squash(self, pre_tanh: Tensor) -> Tensor:
         """Pre-tanh values to actions within the bounds; low -2, high 1 and tanh .5 give .25."""
         return self.low + 0.5 * (torch.tanh(pre_tanh) + 1.0) * (self.high - self.low)

@@ -26,8 +26,8 @@ from rl_training.types import (
 )
 
 if TYPE_CHECKING:
+    from rl_training.assembly import AnyTrainer
     from rl_training.hparams.base import AlgorithmSpec
-    from rl_training.trainers.on_policy import OnPolicyTrainer
 
 OTHER_SEED = 4
 UPDATES = 6
@@ -158,9 +158,9 @@ def _check_resume(subject: Subject, middle: StateDict, end: StateDict) -> None:
             )
 
 
-def _evaluate(subject: Subject, trainer: OnPolicyTrainer) -> None:
+def _evaluate(subject: Subject, trainer: AnyTrainer) -> None:
+    from rl_training.assembly import eval_env_maker
     from rl_training.eval import evaluate_policy
-    from rl_training.trainer import eval_env_maker
 
     maker = eval_env_maker(subject.config(), None)
     for deterministic in (True, False):
@@ -171,7 +171,7 @@ def _evaluate(subject: Subject, trainer: OnPolicyTrainer) -> None:
 # -- acting -----------------------------------------------------------------------------------------------------------
 
 
-def _check_acting(subject: Subject, trainer: OnPolicyTrainer) -> None:
+def _check_acting(subject: Subject, trainer: AnyTrainer) -> None:
     from rl_training.envs import space_spec
 
     policy, env = trainer.algorithm.policy, trainer.collector.env

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from rl_training.row_log import RowLog
 from rl_training.state_tree import flatten, unflatten
 from rl_training.types import StateDict
 
@@ -29,7 +30,17 @@ def snapshot(state: StateDict) -> StateDict:
     CheckpointError names the path of what cannot be saved.
     """
     flat = flatten(state)
-    return unflatten(flat._replace(arrays={name: array.copy() for name, array in flat.arrays.items()}))
+    copied = unflatten(flat._replace(arrays={name: array.copy() for name, array in flat.arrays.items()}))
+    return cast(StateDict, _with_own_rows(copied))
+
+
+def _with_own_rows(tree: Any) -> Any:
+    """Replay buffers hand out views of their rings; here are copies."""
+    if isinstance(tree, dict):
+        return {key: _with_own_rows(value) for key, value in tree.items()}
+    if isinstance(tree, RowLog):
+        return RowLog({name: column.copy() for name, column in tree.columns.items()}, tree.start, tree.stop)
+    return tree
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:
@@ -42,6 +53,9 @@ def difference(one: Any, other: Any, path: str = "") -> str | None:
             if found := difference(one[key], other[key], place):
                 return found
         return None
+    if isinstance(one, RowLog) and isinstance(other, RowLog):
+        rows: list[StateDict] = [{"start": log.start, "stop": log.stop, **log.arrays()} for log in (one, other)]
+        return difference(rows[0], rows[1], path)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
         return None if same else f"'{path}' ({one.dtype} {one.shape} and {other.dtype} {other.shape})"

@@ -16,9 +16,9 @@ from rl_training.testing.states import difference, global_random_state, snapshot
 from rl_training.types import Array, Batch, CheckpointError, RLTrainingError, StateDict, UpdateResult
 
 if TYPE_CHECKING:
+    from rl_training.assembly import AnyTrainer
     from rl_training.config import TrainConfig
     from rl_training.hparams.base import AlgorithmSpec
-    from rl_training.trainers.on_policy import OnPolicyTrainer
 
 ENVIRONMENTS = {
     "CartPole-v1": "Box observations, Discrete actions",
@@ -37,6 +37,10 @@ NUM_STEPS = 8
 """Steps per environment and rollout, where the hyperparameters have that field."""
 
 
+SMALL_REPLAY = {"learning_starts": 8, "batch_size": 8, "updates_per_step": 0.5}
+REPLAY_SIZE = 200
+
+
 class ConformanceError(RLTrainingError, AssertionError):
     """A part does not do what the rest of the package relies on; the message says what and how to mend it."""
 
@@ -52,17 +56,21 @@ class Subject:
 
     @classmethod
     def find(cls, algo: str, env_id: str, hparams: Mapping[str, Any], config: Mapping[str, Any]) -> Subject:
+        from rl_training.assembly import resolve_algorithm
         from rl_training.config_keys import merged
         from rl_training.config_loading import parse_config
-        from rl_training.trainer import resolve_algorithm
 
         base = {"algo": algo, "env_id": env_id, "env": {"num_envs": NUM_ENVS}, "hparams": dict(hparams)}
         mapping = merged(base, dict(config))
         cfg = parse_config(mapping)
         import_plugins(cfg.plugins)
         spec, _ = resolve_algorithm(cfg)
-        if spec.hparams is dict or "num_steps" in {item.name for item in dataclasses.fields(spec.hparams)}:
-            mapping = merged({"hparams": {"num_steps": NUM_STEPS}}, mapping)
+        known = None if spec.hparams is dict else {item.name for item in dataclasses.fields(spec.hparams)}
+        small = SMALL_REPLAY if spec.kind == "off_policy" else {"num_steps": NUM_STEPS}
+        small = {name: value for name, value in small.items() if known is None or name in known}
+        mapping = merged({"hparams": small}, mapping)
+        if spec.kind == "off_policy":
+            mapping = merged({"buffer": {"size": REPLAY_SIZE}}, mapping)
         return cls(algo, env_id, spec, mapping)
 
     @property
@@ -92,13 +100,14 @@ class Subject:
         return refusal
 
     @contextmanager
-    def trainer(self, seed: int = SEED) -> Iterator[tuple[OnPolicyTrainer, Watched]]:
+    def trainer(self, seed: int = SEED) -> Iterator[tuple[AnyTrainer, Watched]]:
         """A run that is built and not begun, and its algorithm, whose updates are looked at."""
-        from rl_training.trainer import build_trainer
+        from rl_training.assembly import build_trainer
 
         with self.attempt("building it"):
             trainer = build_trainer(self.config(seed))
         trainer.algorithm = watched = Watched(trainer.algorithm, self)
+        trainer.num_steps = NUM_STEPS  # also of one that learns from replay: short blocks show the same
         try:
             yield trainer, watched
         finally:
@@ -118,7 +127,7 @@ class Subject:
                 "If it is not made for such spaces, let supports(observation_space, action_space) say so"
             ) from error
 
-    def learn(self, trainer: OnPolicyTrainer, updates: int) -> None:
+    def learn(self, trainer: AnyTrainer, updates: int) -> None:
         with self.attempt("training"):
             for _ in range(updates):
                 trainer.train_step()

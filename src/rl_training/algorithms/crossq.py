@@ -1,0 +1,148 @@
+"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): SAC without target networks, for few samples.
+
+The critics are batch-normalised, and this and the next state pass through them in one batch, so that both have the
+same statistics; that makes target networks unnecessary. Losses are those of `sac.py`, which has the temperature too.
+
+What differs from the paper: critics are 512 wide instead of 2048 (a matter of `network.critic`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.off_policy import (
+    NetworkPolicy,
+    OffPolicyAlgorithm,
+    Transitions,
+    critic_loss,
+    td_targets,
+    to_bounds,
+)
+from rl_training.algorithms.sac import Temperature, actor_loss, temperature_loss
+from rl_training.context import BuildContext
+from rl_training.hparams.crossq import SPEC, CrossQConfig
+from rl_training.models.backbones import TensorObs
+from rl_training.models.batch_renorm import RenormNetwork, concatenated
+from rl_training.models.heads import POLICY_GAIN, VALUE_GAIN, tanh_gaussian_logprob
+from rl_training.models.networks import as_tensors
+from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, ConfigError, Metrics, Obs, UpdateResult
+
+__all__ = ["SPEC", "CrossQ", "CrossQConfig"]
+
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+class RenormActor(nn.Module):
+    """A tanh-squashed Gaussian over actions in -1..1, on a batch-normalised network."""
+
+    def __init__(self, ctx: BuildContext, hp: CrossQConfig, size: int, rng: np.random.Generator) -> None:
+        super().__init__()
+        norm = (hp.norm_momentum, hp.renorm_after_updates)
+        sizes = (1, 0, 2 * size)
+        self.network = RenormNetwork(ctx.observation_space, ctx.network.actor, rng, sizes, norm, POLICY_GAIN)
+        with torch.no_grad():  # a first standard deviation of 1 before the tanh
+            middle = 2.0 * (0.0 - LOG_STD_MIN) / (LOG_STD_MAX - LOG_STD_MIN) - 1.0
+            self.network.output.bias[..., size:] = math.atanh(middle)
+
+    def parameters_of(self, obs: TensorObs, batch_statistics: bool) -> tuple[Tensor, Tensor]:
+        """Means and log standard deviations before the tanh, (B, A) each."""
+        mean, raw = self.network(obs, None, batch_statistics)[0].chunk(2, dim=1)
+        return mean, LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
+
+    def sample(self, obs: TensorObs, noise: Tensor, batch_statistics: bool) -> tuple[Tensor, Tensor]:
+        """Differentiable actions (B, A) and their log-densities (B,)."""
+        mean, log_std = self.parameters_of(obs, batch_statistics)
+        pre_tanh = mean + log_std.exp() * noise
+        return torch.tanh(pre_tanh), tanh_gaussian_logprob(pre_tanh, mean, log_std)
+
+
+class RenormPolicy(NetworkPolicy):
+    """Acts with running statistics."""
+
+    def __init__(self, actor: RenormActor, algorithm: OffPolicyAlgorithm) -> None:
+        super().__init__(actor, algorithm)
+        self.actor = actor
+
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult:
+        with torch.no_grad():
+            tensors = self.actor.parameters_of(as_tensors(self.normalize(obs), self.device), False)
+        mean, log_std = (tensor.cpu().numpy() for tensor in tensors)
+        if not deterministic:
+            mean = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
+        space = cast(BoxSpec, self.action_space)
+        actions = np.tanh(mean).reshape(len(mean), *space.shape)
+        return ActResult(actions, to_bounds(space, actions), carry)
+
+
+class CrossQ(OffPolicyAlgorithm):
+    """One update: critics; every third time the actor and the temperature too."""
+
+    hp: CrossQConfig
+
+    def __init__(self, ctx: BuildContext, hp: CrossQConfig) -> None:
+        super().__init__(ctx, hp)
+        for name, backbone in (("actor", ctx.network.actor), ("critic", ctx.network.critic)):
+            if backbone.type != "mlp":
+                raise ConfigError(f"crossq normalises the layers of an mlp; network.{name}.type is '{backbone.type}'")
+        rng, space = ctx.streams("init"), cast(BoxSpec, ctx.action_space)
+        self.size = math.prod(space.shape)
+        self.actor = RenormActor(ctx, hp, self.size, rng)
+        norm, sizes = (hp.norm_momentum, hp.renorm_after_updates), (hp.num_critics, self.size, 1)
+        self.critics = RenormNetwork(ctx.observation_space, ctx.network.critic, rng, sizes, norm, VALUE_GAIN)
+        self.learner("actor", self.actor)
+        self.learner("critics", self.critics)
+        self.temperature = None if hp.alpha is not None else Temperature()
+        if self.temperature is not None:
+            self.learner("temperature", self.temperature)
+        for learner in self.learners.values():
+            learner.optimizer.betas = (hp.adam_beta1, 0.999)
+        self.target_entropy = -float(self.size) if hp.target_entropy is None else hp.target_entropy
+        self.policy = RenormPolicy(self.actor, self)
+
+    def update(self, batch: Batch) -> UpdateResult:
+        self.updates += 1
+        rows, metrics = self.prepare(batch), cast(Metrics, {})
+        alpha: Tensor | float = self.hp.alpha or 0.0
+        if self.temperature is not None:
+            alpha = self.temperature.log_alpha.detach().exp()
+        errors = self.improve_critics(rows, alpha, metrics)
+        metrics["alpha"] = alpha
+        if self.updates % self.hp.actor_every_updates == 0:
+            self.improve_actor(rows, alpha, metrics)
+        return UpdateResult(metrics, None if rows.weights is None else errors.abs().mean(0).cpu().numpy())
+
+    def improve_critics(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> Tensor:
+        """One step towards the soft Bellman targets; returns the errors (E, B)."""
+        size = len(rows.rewards)
+        with torch.no_grad():
+            next_actions, next_logprobs = self.actor.sample(rows.next_obs, self.noise(size, self.size), False)
+        obs, actions = concatenated(rows.obs, rows.next_obs), torch.cat([rows.actions.flatten(1), next_actions])
+        values, next_values = self.critics(obs, actions, True).squeeze(2).split(size, dim=1)
+        soft_values = next_values.detach().amin(0) - alpha * next_logprobs
+        targets = td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
+        loss = critic_loss(values, targets, rows.weights)
+        metrics["critic_loss"] = loss.detach()
+        metrics["critic_grad_norm"] = self.step("critics", loss, metrics)
+        metrics["value_mean"] = values.detach().mean()
+        return cast(Tensor, (values - targets).detach())
+
+    def improve_actor(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> None:
+        """One step of the actor towards what the critics value, and of the temperature towards its target."""
+        actions, logprobs = self.actor.sample(rows.obs, self.noise(len(rows.rewards), self.size), True)
+        with self.learners["critics"].frozen():
+            values = self.critics(rows.obs, actions, False).squeeze(2).amin(0)
+        loss = actor_loss(logprobs, values, alpha)
+        metrics["actor_loss"] = loss.detach()
+        metrics["entropy"] = -logprobs.detach().mean()
+        metrics["actor_grad_norm"] = self.step("actor", loss, metrics)
+        if self.temperature is not None:
+            loss = temperature_loss(self.temperature.log_alpha, logprobs.detach(), self.target_entropy)
+            metrics["temperature_loss"] = loss.detach()
+            self.step("temperature", loss, metrics)

@@ -1,0 +1,234 @@
+"""Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), and as options the improvements that make up Rainbow.
+
+Top to bottom: targets and losses as pure functions, the policy, the algorithm. Hyperparameters are in `hparams/dqn.py`.
+Double, dueling, n-step, prioritised, C51 or quantiles, and noisy layers are independent: n-step and prioritised are
+matters of the buffer, dueling and noisy of the network, the others of the functions below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rl_training.algorithms.off_policy import NetworkPolicy, OffPolicyAlgorithm, Transitions, td_targets
+from rl_training.algorithms.random import random_actions
+from rl_training.context import BuildContext
+from rl_training.hparams.dqn import SPEC, DQNConfig
+from rl_training.models.action_values import ActionValues, QShape
+from rl_training.models.backbones import MLP, TensorObs, numpy_layer
+from rl_training.models.heads import MASKED_LOGIT
+from rl_training.models.networks import action_mask, as_tensors
+from rl_training.types import (
+    ACTION_MASK,
+    ActResult,
+    Array,
+    Batch,
+    Carry,
+    DiscreteSpec,
+    Obs,
+    StateDict,
+    UpdateResult,
+)
+
+__all__ = ["DQN", "SPEC", "DQNConfig", "c51_projection", "dqn_loss", "huber", "quantile_huber_loss"]
+
+
+# -- the mathematics --------------------------------------------------------------------------------------------------
+
+
+def huber(errors: Tensor) -> Tensor:
+    """Half the square up to 1, linear beyond: 2 gives 1.5, 0.5 gives 0.125."""
+    return F.huber_loss(errors, torch.zeros_like(errors), reduction="none")
+
+
+def dqn_loss(values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """(losses (B,), size of the errors (B,)) of the values of the actions taken."""
+    errors = values - targets
+    return huber(errors), errors.detach().abs()
+
+
+def c51_projection(
+    probabilities: Tensor, support: Tensor, rewards: Tensor, discounts: Tensor, terminated: Tensor
+) -> Tensor:
+    """Distributions (B, K) of the next return, moved by reward and discount and spread over the fixed support.
+
+    Bellemare et al. 2017, arXiv:1707.06887, algorithm 1.
+    """
+    low, high, atoms = float(support[0]), float(support[-1]), len(support)
+    moved = td_targets(rewards[:, None], discounts[:, None], terminated[:, None], support).clamp(low, high)
+    position = ((moved - low) / (high - low) * (atoms - 1)).clamp(0, atoms - 1)
+    below = position.floor()
+    share_above = position - below
+    projected = torch.zeros_like(probabilities)
+    projected.scatter_add_(1, below.long(), probabilities * (1.0 - share_above))
+    projected.scatter_add_(1, position.ceil().long(), probabilities * share_above)
+    return projected
+
+
+def c51_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """(cross-entropies (B,), the same as the size of the errors)."""
+    losses = -(targets * F.log_softmax(logits, dim=1)).sum(1)
+    return losses, losses.detach()
+
+
+def quantile_huber_loss(quantiles: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """(losses (B,), size of the errors (B,)) of quantiles (B, K) of the return, against samples of it (B, K).
+
+    Dabney et al. 2018, arXiv:1710.10044, equation 10.
+    """
+    count = quantiles.shape[1]
+    levels = (torch.arange(count, device=quantiles.device) + 0.5) / count
+    errors = targets.unsqueeze(1) - quantiles.unsqueeze(2)  # (B, K predicted, K target)
+    tilted = (levels.view(1, -1, 1) - (errors.detach() < 0).float()).abs() * huber(errors)
+    return tilted.mean(2).sum(1), errors.detach().abs().mean((1, 2))
+
+
+def greedy(values: Tensor, obs: TensorObs) -> Tensor:
+    """The best action of every row (B,), among those that a mask allows."""
+    mask = action_mask(obs)
+    return (values if mask is None else values.masked_fill(mask == 0, MASKED_LOGIT)).argmax(1)
+
+
+def of_actions(numbers: Tensor, actions: Tensor) -> Tensor:
+    """(B, A, K) and (B,) to the numbers of those actions (B, K)."""
+    index = actions.long().view(-1, 1, 1).expand(-1, 1, numbers.shape[2])
+    return numbers.gather(1, index).squeeze(1)
+
+
+# -- acting -----------------------------------------------------------------------------------------------------------
+
+
+class EpsilonGreedyPolicy(NetworkPolicy):
+    """The best action, or with probability epsilon any; noisy layers draw fresh noise at every step."""
+
+    network: ActionValues
+
+    def __init__(self, algorithm: DQN) -> None:
+        super().__init__(algorithm.q, algorithm)
+        self.algorithm = algorithm
+        self.saved_epsilon: float | None = None
+        """Of the checkpoint this policy was loaded from, for acting outside of training."""
+        self._values = numpy_values(algorithm.q)
+
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult:
+        mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+        values = self.action_values(self.normalize(obs), None if deterministic else rng)
+        if mask is not None:
+            values = np.where(mask == 0, MASKED_LOGIT, values)
+        actions = values.argmax(axis=1)
+        epsilon = 0.0 if deterministic else self.epsilon()
+        if epsilon > 0.0:
+            explored = random_actions(self.action_space, len(actions), rng, mask)
+            actions = np.where(rng.random(len(actions)) < epsilon, explored, actions)
+        return ActResult(actions, actions, carry)
+
+    def action_values(self, obs: Obs, rng: np.random.Generator | None) -> Array:
+        """Expected returns (N, A); with `rng` under fresh noise, where the network has any."""
+        if self._values is not None:
+            return self._values(obs)
+        noise = None if rng is None else self.network.draw_noise(rng)
+        with torch.no_grad():
+            return self.algorithm.expected(self.network(as_tensors(obs, self.device), noise)).cpu().numpy()
+
+    def epsilon(self) -> float:
+        """The share of random actions now: a function of env steps, whatever the number of environments."""
+        hp, env_steps = self.algorithm.hp, self.algorithm.ctx.progress.env_steps
+        if env_steps == 0 and self.saved_epsilon is not None:
+            return self.saved_epsilon
+        return hp.epsilon_start + (hp.epsilon_end - hp.epsilon_start) * min(env_steps / hp.epsilon_steps, 1.0)
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "epsilon": self.epsilon()}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        super().load_state_dict(state)
+        self.saved_epsilon = float(state["epsilon"])
+
+
+def numpy_values(network: ActionValues) -> Callable[[Obs], Array] | None:
+    """The values (N, A) of a plain or dueling network in NumPy, or None where it has more than those."""
+    shape, backbone = network.shape, network.backbone
+    if shape.numbers != 1 or shape.noisy_std is not None or not isinstance(backbone, MLP):
+        return None
+    features, advantage = backbone.numpy_forward(), numpy_layer(network.advantage)
+    value = None if network.value is None else numpy_layer(network.value)
+    if features is None or advantage is None or (value is None) is not (network.value is None):
+        return None
+
+    def run(obs: Obs) -> Array:
+        x = features(obs)
+        advantages = advantage(x)
+        return advantages if value is None else value(x) + advantages - advantages.mean(axis=1, keepdims=True)
+
+    return run
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+class DQN(OffPolicyAlgorithm):
+    """One update: targets from the lagging network, one step of the online one."""
+
+    hp: DQNConfig
+    policy_learners = ("q",)
+
+    def __init__(self, ctx: BuildContext, hp: DQNConfig) -> None:
+        super().__init__(ctx, hp)
+        space = cast(DiscreteSpec, ctx.action_space)
+        numbers = 1 if hp.distribution == "none" else hp.atoms
+        shape = QShape(space.n, numbers, hp.dueling, hp.noisy_std if hp.noisy else None)
+        self.q = ActionValues(ctx.observation_space, shape, ctx.network.critic, ctx.streams("init"))
+        self.learner("q", self.q)
+        self.target("q")
+        low, high = hp.value_range
+        self.support = torch.linspace(low, high, hp.atoms, device=self.device)
+        self.policy = EpsilonGreedyPolicy(self)
+
+    def expected(self, numbers: Tensor) -> Tensor:
+        """Expected returns (B, A) of what the network puts out (B, A, K)."""
+        if self.hp.distribution == "c51":
+            return (F.softmax(numbers, dim=2) * self.support).sum(2)
+        return numbers.mean(2)
+
+    def update(self, batch: Batch) -> UpdateResult:
+        self.updates += 1
+        rows = self.prepare(batch)
+        with torch.no_grad():
+            targets = self.targets_of(rows)
+        predicted = of_actions(self.q(rows.obs, self.q.draw_noise(self.rng)), rows.actions)  # (B, K)
+        losses, errors = self.losses(predicted, targets)
+        loss = losses.mean() if rows.weights is None else (rows.weights * losses).mean()
+        with torch.no_grad():
+            values = self.expected(predicted.unsqueeze(1))
+        metrics = {"loss": loss.detach(), "value_mean": values.mean(), "td_error": errors.mean()}
+        metrics["grad_norm"] = self.step("q", loss, metrics)
+        if self.updates % self.hp.target_every_updates == 0:
+            self.targets["q"].follow(self.hp.tau)
+        priorities = None if rows.weights is None else errors.cpu().numpy()
+        return UpdateResult({**metrics, "epsilon": self.policy.epsilon()}, priorities)
+
+    def targets_of(self, rows: Transitions) -> Tensor:
+        """What the network should have put out for the actions taken, (B, K)."""
+        network = cast(ActionValues, self.targets["q"].network)
+        numbers = network(rows.next_obs, network.draw_noise(self.rng))
+        chooser = self.q(rows.next_obs, self.q.draw_noise(self.rng)) if self.hp.double else numbers
+        following = of_actions(numbers, greedy(self.expected(chooser), rows.next_obs))
+        if self.hp.distribution == "c51":
+            probabilities = F.softmax(following, dim=1)
+            return c51_projection(probabilities, self.support, rows.rewards, rows.discounts, rows.terminated)
+        return td_targets(rows.rewards[:, None], rows.discounts[:, None], rows.terminated[:, None], following)
+
+    def losses(self, predicted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(losses (B,), size of the errors (B,))."""
+        if self.hp.distribution == "c51":
+            return c51_loss(predicted, targets)
+        if self.hp.distribution == "quantile":
+            return quantile_huber_loss(predicted, targets)
+        return dqn_loss(predicted.squeeze(1), targets.squeeze(1))

@@ -1,0 +1,284 @@
+"""What the algorithms that learn from replay share: tensors of a batch, target networks, one optimiser step.
+
+Nothing here is specific to a loss. An algorithm reads: `rows = self.prepare(batch)`, its own losses on them,
+`self.learner.step(...)` for each network, `target.follow(...)`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.random import random_actions
+from rl_training.algorithms.static import StaticAgent
+from rl_training.context import BuildContext
+from rl_training.guards import Suspects, leaves, total_last
+from rl_training.hparams.off_policy import OffPolicyHparams
+from rl_training.models.backbones import TensorObs
+from rl_training.models.networks import as_tensors, load_module_state, module_state
+from rl_training.models.optimization import Adam, FlatParameters
+from rl_training.normalization import ObsNormalizer, RewardNormalizer
+from rl_training.schedules import value_at
+from rl_training.seeding import generator_state, set_generator_state
+from rl_training.types import ACTION_MASK, ActResult, Array, Batch, BoxSpec, Carry, Obs, SpaceSpec, StateDict
+
+
+@dataclass(slots=True)
+class Transitions:
+    """A sampled batch as tensors of B rows, observations normalised."""
+
+    obs: TensorObs
+    actions: Tensor
+    rewards: Tensor
+    next_obs: TensorObs
+    terminated: Tensor
+    """1 where there is no future, 0 elsewhere."""
+    discounts: Tensor
+    """gamma to the number of steps that the rewards span."""
+    weights: Tensor | None = None
+    """Importance of each row where the buffer draws some more often; None means all alike."""
+
+
+def td_targets(rewards: Tensor, discounts: Tensor, terminated: Tensor, next_values: Tensor) -> Tensor:
+    """r + discount * V(next), without a future where the episode terminated; truncated ones go on."""
+    return rewards + discounts * (1.0 - terminated) * next_values
+
+
+def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Half the squared errors of E critics (E, B), summed over critics, averaged over the batch (weighed if asked)."""
+    errors = 0.5 * (values - targets).square().sum(0)
+    return errors.mean() if weights is None else (weights * errors).mean()
+
+
+class Learner:
+    """A network with its optimiser: one flat vector of parameters, one of gradients."""
+
+    def __init__(self, name: str, network: nn.Module, ctx: BuildContext, hp: OffPolicyHparams) -> None:
+        self.name = name
+        self.network = network.to(ctx.device)
+        self.parameters = FlatParameters(network)
+        self.optimizer = Adam(self.parameters, eps=hp.adam_eps)
+        self.max_grad_norm = hp.max_grad_norm
+        self.tensors = list(network.parameters())
+        self.guard = ctx.guard
+        self.check_every_step = ctx.guard.every_step(ctx.device)
+
+    def step(self, loss: Tensor, learning_rate: float, suspects: Callable[[], Suspects]) -> Tensor:
+        """Backward, clip, step; returns the gradient norm before clipping."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = self.optimizer.grad_norm()
+        if self.check_every_step:
+            self.guard.check_gradients(norm, suspects, loss.detach())
+        self.optimizer.clip(self.max_grad_norm, norm)
+        self.optimizer.step(learning_rate)
+        return norm
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Gradients pass through the network to its inputs and leave its parameters alone."""
+        for parameter in self.tensors:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in self.tensors:
+                parameter.requires_grad_(True)
+
+
+class Target:
+    """A lagging copy of a network, sharing no storage with it."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.network = copy.deepcopy(learner.network).requires_grad_(False)
+        self.parameters = FlatParameters(self.network)
+        self.source = learner
+
+    @torch.no_grad()
+    def follow(self, tau: float) -> None:
+        """target <- target + tau (source - target); tau = 1 copies. Buffers are copied."""
+        self.parameters.values.lerp_(self.source.parameters.values, tau)
+        for current, stale in zip(self.source.network.buffers(), self.network.buffers(), strict=True):
+            stale.copy_(current)
+
+
+class UniformPolicy(StaticAgent):
+    """Acts before learning starts: uniform over the actions, Box actions in the -1..1 that actors use."""
+
+    def __init__(self, action_space: SpaceSpec) -> None:
+        self.action_space = action_space
+
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult:
+        count = len(is_first)
+        if isinstance(self.action_space, BoxSpec):
+            actions = rng.uniform(-1.0, 1.0, (count, *self.action_space.shape)).astype(np.float32)
+            return ActResult(actions, to_bounds(self.action_space, actions), carry)
+        mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+        actions = random_actions(self.action_space, count, rng, mask)
+        return ActResult(actions, actions, carry)
+
+
+def to_bounds(space: BoxSpec, actions: Array) -> Array:
+    """-1..1 to the bounds of the space; low -2, high 1 and an action of .5 give .25."""
+    scaled: Array = space.low + 0.5 * (actions + 1.0) * (space.high - space.low)
+    return scaled.astype(space.dtype, copy=False)
+
+
+class OffPolicyAlgorithm:
+    """Normalisers, learners and targets of one algorithm, and the steps they all take.
+
+    A subclass fills `learners` and `targets`, sets `policy`, and writes `update`.
+    """
+
+    policy: Any
+    policy_learners: tuple[str, ...] = ("actor",)
+    """Learners whose network the policy saves."""
+
+    def __init__(self, ctx: BuildContext, hp: OffPolicyHparams) -> None:
+        self.ctx = ctx
+        self.hp = hp
+        self.device = torch.device(ctx.device)
+        self.rng = ctx.streams("learning")
+        """Draws the noise of updates, on the host: the same numbers on CPU and GPU."""
+        self.normalizer = ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None
+        self.reward_normalizer = RewardNormalizer(hp.gamma, ctx.num_envs) if ctx.normalize_reward else None
+        self.warmup = UniformPolicy(ctx.action_space)
+        self.learners: dict[str, Learner] = {}
+        self.targets: dict[str, Target] = {}
+        self.updates = 0
+        self._batch: Batch = {}
+
+    def learner(self, name: str, network: nn.Module) -> Learner:
+        """Register a network that is trained; it is saved with the algorithm."""
+        self.learners[name] = Learner(name, network, self.ctx, self.hp)
+        return self.learners[name]
+
+    def target(self, name: str) -> Target:
+        """Register a lagging copy of a learner."""
+        self.targets[name] = Target(self.learners[name])
+        return self.targets[name]
+
+    def prepare(self, batch: Batch) -> Transitions:
+        """A sampled batch as tensors on the device."""
+        self._batch = batch
+        rewards = batch["rewards"] if self.reward_normalizer is None else self.reward_normalizer.scale(batch["rewards"])
+        discounts = batch.get("discounts")
+        if discounts is None:
+            discounts = np.full(len(rewards), self.hp.gamma, np.float32)
+        weights = batch.get("weights")
+        return Transitions(
+            self.observations(batch["obs"]),
+            self.tensor(batch["actions"]),
+            self.tensor(rewards),
+            self.observations(batch["next_obs"]),
+            self.tensor(batch["terminated"]).to(torch.float32),
+            self.tensor(discounts),
+            None if weights is None else self.tensor(weights),
+        )
+
+    def observations(self, obs: Obs) -> TensorObs:
+        return as_tensors(obs if self.normalizer is None else self.normalizer(obs), self.device)
+
+    def tensor(self, values: Any) -> Tensor:
+        return torch.as_tensor(values, device=self.device)
+
+    def noise(self, *shape: int) -> Tensor:
+        """Standard normal numbers of the algorithm's own stream."""
+        return self.tensor(self.rng.standard_normal(shape, dtype=np.float32))
+
+    def scheduled(self, name: str) -> float:
+        """The present value of a hyperparameter that may be a schedule."""
+        return value_at(getattr(self.hp, name), self.ctx.fraction)
+
+    def step(self, name: str, loss: Tensor, losses: Mapping[str, Tensor | float]) -> Tensor:
+        """One optimiser step of a learner; returns the gradient norm before clipping."""
+        learner = self.learners[name]
+        return learner.step(loss, self.scheduled("learning_rate"), lambda: self.suspects(learner, losses))
+
+    def observe(self, batch: Batch) -> None:
+        """Move the statistics; called between blocks with the steps of the block."""
+        valid = batch["valid"]
+        if self.normalizer is not None:
+            self.normalizer.update(batch["obs"], valid)
+        if self.reward_normalizer is not None:
+            ends = batch["terminated"] | batch["truncated"]
+            self.reward_normalizer.update(batch["rewards"], ends, valid)
+
+    def watched(self) -> Iterator[Tensor | Array]:
+        """What the guard looks at after each block: parameters and moments."""
+        for learner in self.learners.values():
+            yield from (learner.parameters.values, learner.optimizer.mean, learner.optimizer.square)
+        for normalizer in (self.normalizer, self.reward_normalizer):
+            if normalizer is not None:
+                yield from (array for _, array in leaves(normalizer.state_dict(), ""))
+
+    def suspects(self, learner: Learner, losses: Mapping[str, Tensor | float]) -> Suspects:
+        """Where a bad gradient may come from, what spoils before what is spoilt."""
+        yield "sampled ", {name: value for name, value in self._batch.items() if name != "indices"}
+        yield f"optimizer/{learner.name}/", learner.optimizer.state_dict()
+        if self.normalizer is not None:
+            yield "normalizer/", self.normalizer.state_dict()
+        for name, other in self.learners.items():
+            yield f"parameter {name}.", module_state(other.network)
+        for name, target in self.targets.items():
+            yield f"target {name}.", module_state(target.network)
+        yield "train/", total_last(losses)
+        yield f"gradient of {learner.name}.", learner.parameters.by_name(learner.parameters.grad)
+
+    def state_dict(self) -> StateDict:
+        """Everything but what the policy saves: the other networks, targets, moments, statistics, the stream."""
+        rewards = {} if self.reward_normalizer is None else self.reward_normalizer.state_dict()
+        return {
+            "networks": {k: module_state(v.network) for k, v in self.learners.items() if k not in self.policy_learners},
+            "targets": {name: module_state(target.network) for name, target in self.targets.items()},
+            "optimizer": {name: learner.optimizer.state_dict() for name, learner in self.learners.items()},
+            "reward_normalizer": rewards,
+            "rng": generator_state(self.rng),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        for name, network in state["networks"].items():
+            load_module_state(self.learners[name].network, network)
+        for name, target in state["targets"].items():
+            load_module_state(self.targets[name].network, target)
+        for name, moments in state["optimizer"].items():
+            self.learners[name].optimizer.load_state_dict(moments)
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+        set_generator_state(self.rng, state["rng"])
+        self.updates = int(state["updates"])
+
+
+class NetworkPolicy:
+    """Saves a network and the observation normaliser; a subclass writes `act`."""
+
+    def __init__(self, network: nn.Module, algorithm: OffPolicyAlgorithm) -> None:
+        self.network = network
+        self.normalizer = algorithm.normalizer
+        self.device = algorithm.device
+        self.action_space = algorithm.ctx.action_space
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        return {}
+
+    def normalize(self, obs: Obs) -> Obs:
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def state_dict(self) -> StateDict:
+        normalizer = {} if self.normalizer is None else self.normalizer.state_dict()
+        return {"network": module_state(self.network), "normalizer": normalizer}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        load_module_state(self.network, state["network"])
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(state["normalizer"])

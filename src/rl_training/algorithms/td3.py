@@ -1,0 +1,131 @@
+"""Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477).
+
+Top to bottom: the target action as a pure function, the actor, the algorithm. Hyperparameters are in `hparams/td3.py`.
+The critics are one batched network; actions are stored as -1..1, which is what the critics see.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.off_policy import (
+    NetworkPolicy,
+    OffPolicyAlgorithm,
+    Transitions,
+    critic_loss,
+    td_targets,
+    to_bounds,
+)
+from rl_training.config import BackboneConfig
+from rl_training.context import BuildContext
+from rl_training.hparams.td3 import SPEC, TD3Config
+from rl_training.models.backbones import MLP, TensorObs, build_backbone, numpy_layer, width
+from rl_training.models.critics import QCritics
+from rl_training.models.heads import POLICY_GAIN
+from rl_training.models.initialization import linear
+from rl_training.models.networks import as_tensors
+from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, SpaceSpec, UpdateResult
+
+__all__ = ["SPEC", "TD3", "TD3Config", "smoothed"]
+
+
+def smoothed(actions: Tensor, noise: Tensor, scale: float, clip: float) -> Tensor:
+    """Target actions with noise that is cut to +-clip, then cut to the -1..1 of actions."""
+    return (actions + (scale * noise).clamp(-clip, clip)).clamp(-1.0, 1.0)
+
+
+class DeterministicActor(nn.Module):
+    """One action in -1..1 per state."""
+
+    def __init__(
+        self, observation_space: SpaceSpec, action_space: BoxSpec, cfg: BackboneConfig, rng: np.random.Generator
+    ) -> None:
+        super().__init__()
+        self.backbone = build_backbone(observation_space, cfg, rng)
+        self.output = linear(rng, width(self.backbone), math.prod(action_space.shape), gain=POLICY_GAIN)
+
+    def forward(self, obs: TensorObs) -> Tensor:
+        return torch.tanh(self.output(self.backbone(obs)))  # (B, A)
+
+
+class DeterministicPolicy(NetworkPolicy):
+    """The actor's action, with Gaussian noise unless asked to be deterministic."""
+
+    def __init__(self, actor: DeterministicActor, algorithm: OffPolicyAlgorithm, exploration_noise: float) -> None:
+        super().__init__(actor, algorithm)
+        self.actor = actor
+        self.exploration_noise = np.float32(exploration_noise)
+        self._features = actor.backbone.numpy_forward() if isinstance(actor.backbone, MLP) else None
+        self._output = numpy_layer(actor.output)
+
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult:
+        actions = self._actions(self.normalize(obs))
+        if not deterministic:
+            noise = rng.standard_normal(actions.shape, dtype=np.float32)
+            actions = np.minimum(np.maximum(actions + self.exploration_noise * noise, -1.0), 1.0)
+        space = cast(BoxSpec, self.action_space)
+        actions = actions.reshape(len(actions), *space.shape)
+        return ActResult(actions, to_bounds(space, actions), carry)
+
+    def _actions(self, obs: Obs) -> Array:
+        if self._features is not None and self._output is not None:
+            return np.tanh(self._output(self._features(obs)))
+        with torch.no_grad():
+            return cast(Array, self.actor(as_tensors(obs, self.device)).cpu().numpy())
+
+
+class TD3(OffPolicyAlgorithm):
+    """One update: critics; every second time the actor and the targets too."""
+
+    hp: TD3Config
+
+    def __init__(self, ctx: BuildContext, hp: TD3Config) -> None:
+        super().__init__(ctx, hp)
+        rng, space = ctx.streams("init"), cast(BoxSpec, ctx.action_space)
+        self.actor = DeterministicActor(ctx.observation_space, space, ctx.network.actor, rng)
+        self.critics = QCritics(ctx.observation_space, space, ctx.network.critic, rng, hp.num_critics)
+        self.learner("actor", self.actor)
+        self.learner("critics", self.critics)
+        self.target("actor")
+        self.target("critics")
+        self.policy = DeterministicPolicy(self.actor, self, hp.exploration_noise)
+
+    def update(self, batch: Batch) -> UpdateResult:
+        self.updates += 1
+        rows, metrics = self.prepare(batch), cast(Metrics, {})
+        errors = self.improve_critics(rows, metrics)
+        if self.updates % self.hp.actor_every_updates == 0:
+            self.improve_actor(rows, metrics)
+            for target in self.targets.values():
+                target.follow(self.hp.tau)
+        return UpdateResult(metrics, None if rows.weights is None else errors.abs().mean(0).cpu().numpy())
+
+    def improve_critics(self, rows: Transitions, metrics: Metrics) -> Tensor:
+        """One step towards the targets; returns the errors (E, B)."""
+        with torch.no_grad():
+            next_actions = self.targets["actor"].network(rows.next_obs)
+            if self.hp.target_noise > 0.0:
+                noise = self.noise(*next_actions.shape)
+                next_actions = smoothed(next_actions, noise, self.hp.target_noise, self.hp.target_noise_clip)
+            next_values = self.targets["critics"].network(rows.next_obs, next_actions).amin(0)
+            targets = td_targets(rows.rewards, rows.discounts, rows.terminated, next_values)
+        values = self.critics(rows.obs, rows.actions)
+        loss = critic_loss(values, targets, rows.weights)
+        metrics["critic_loss"] = loss.detach()
+        metrics["critic_grad_norm"] = self.step("critics", loss, metrics)
+        metrics["value_mean"] = values.detach().mean()
+        return cast(Tensor, (values - targets).detach())
+
+    def improve_actor(self, rows: Transitions, metrics: Metrics) -> None:
+        """One step towards what the first critic values."""
+        with self.learners["critics"].frozen():
+            loss = -self.critics(rows.obs, self.actor(rows.obs))[0].mean()
+        metrics["actor_loss"] = loss.detach()
+        metrics["actor_grad_norm"] = self.step("actor", loss, metrics)

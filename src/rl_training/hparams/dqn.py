@@ -1,0 +1,85 @@
+"""Hyperparameters of deep Q-learning (Mnih et al. 2015) and the options that make up Rainbow (arXiv:1710.02298)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
+from rl_training.hparams.off_policy import OffPolicyHparams, supports_discrete
+from rl_training.schedules import Schedule
+from rl_training.types import ConfigError
+
+NETWORK: dict[str, Any] = {name: {"hidden_dims": (128, 128), "activation": "relu"} for name in ("actor", "critic")}
+"""`critic` is the Q-network; there is no actor."""
+
+
+@dataclass(frozen=True)
+class DQNConfig(OffPolicyHparams):
+    """Q-learning with a target network. Every option can be combined with every other."""
+
+    __pydantic_config__ = STRICT
+
+    learning_rate: float | Schedule = 1e-3
+    """Step size of Adam; a number or a schedule over the run's env steps."""
+    batch_size: int = 128
+    """Transitions per update."""
+    updates_per_step: float = 0.25
+    """Updates per env step, over all environments; 0.25 is one update in four steps."""
+    max_grad_norm: float | None = 10.0
+    """Gradients are scaled down to this global norm; null switches clipping off."""
+    tau: float = 1.0
+    """How far the target network moves towards the online one when it moves; 1 copies."""
+    target_every_updates: int = 125
+    """Updates between two moves of the target network."""
+    epsilon_start: float = 1.0
+    """Share of random actions at the first step."""
+    epsilon_end: float = 0.05
+    """Share of random actions from `epsilon_steps` on."""
+    epsilon_steps: int = 10_000
+    """Env steps over which the share of random actions falls."""
+    double: bool = True
+    """The online network chooses the next action, the target network values it (van Hasselt et al. 2016)."""
+    dueling: bool = False
+    """State value and advantages apart (Wang et al. 2016)."""
+    distribution: Literal["none", "c51", "quantile"] = "none"
+    """Learn the distribution of returns: probabilities of fixed returns (c51) or equally likely returns (quantile)."""
+    atoms: int = 51
+    """Returns that c51 distinguishes, or quantiles."""
+    value_range: tuple[float, float] = (-10.0, 10.0)
+    """Smallest and largest return that c51 can represent."""
+    noisy: bool = False
+    """Learnt noise on the weights of the head explores, besides epsilon (Fortunato et al. 2018)."""
+    noisy_std: float = 0.5
+    """Initial scale of that noise."""
+    prioritized: bool = False
+    """Draw transitions with large errors more often (Schaul et al. 2016)."""
+    priority_alpha: float = 0.6
+    """How much more often: 0 draws all alike."""
+    priority_beta: float | Schedule = 0.4
+    """How far the weights of the loss make up for it: 1 does fully."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "tau", low=0.0, high=1.0)
+        check_range(self, "target_every_updates", low=1)
+        check_range(self, "epsilon_start", low=0.0, high=1.0)
+        check_range(self, "epsilon_end", low=0.0, high=1.0)
+        check_range(self, "epsilon_steps", low=1)
+        check_range(self, "atoms", low=2)
+        check_range(self, "noisy_std", low=0.0)
+        check_range(self, "priority_alpha", low=0.0, high=1.0)
+        check_range(self, "priority_beta", low=0.0, high=1.0)
+        if self.value_range[0] >= self.value_range[1]:
+            raise ConfigError(f"value_range must go up, not {list(self.value_range)}")
+
+
+SPEC = AlgorithmSpec(
+    name="dqn",
+    kind="off_policy",
+    hparams=DQNConfig,
+    build="rl_training.algorithms.dqn:DQN",
+    supports=supports_discrete,
+    summary="deep Q-learning; double, dueling, n-step, prioritised, C51, QR and noisy as options",
+    network=NETWORK,
+)

@@ -1,0 +1,102 @@
+"""What the algorithms that learn from replay share: their hyperparameters, and when they learn how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+from typing import Any
+
+from rl_training.hparams.base import STRICT, check_range, supports_anything
+from rl_training.schedules import Schedule
+from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
+
+_WIDE = {"hidden_dims": (256, 256), "activation": "relu"}
+WIDE_NETWORK: dict[str, Any] = {"actor": _WIDE, "critic": _WIDE}
+"""The usual network of the actor-critics that learn from replay."""
+
+
+@dataclass(frozen=True)
+class ReplaySchedule:
+    """When an off-policy algorithm learns, as a function of env steps: no state to lose."""
+
+    batch_size: int
+    """Transitions per update."""
+    learning_starts: int
+    """Env steps of random actions before the first update."""
+    updates_per_step: float
+    """Updates per env step, over all environments."""
+
+    def owed(self, before: int, after: int) -> int:
+        """Updates due between two counts of env steps.
+
+        >>> schedule = ReplaySchedule(batch_size=32, learning_starts=100, updates_per_step=0.1)
+        >>> [schedule.owed(step, step + 4) for step in (92, 96, 100, 104, 108, 116)]
+        [0, 0, 0, 0, 1, 1]
+        """
+        return max(self._done(after) - self._done(before), 0)
+
+    def _done(self, env_steps: int) -> int:
+        return floor(max(env_steps - self.learning_starts, 0) * self.updates_per_step)
+
+
+@dataclass(frozen=True)
+class OffPolicyHparams:
+    """What DQN, DDPG, TD3, SAC and CrossQ share."""
+
+    __pydantic_config__ = STRICT
+
+    learning_rate: float | Schedule = 3e-4
+    """Step size of Adam; a number or a schedule over the run's env steps."""
+    gamma: float = 0.99
+    """Discount factor per step, 0 to 1."""
+    batch_size: int = 256
+    """Transitions per update."""
+    learning_starts: int = 1000
+    """Env steps of random actions before the first update."""
+    updates_per_step: float = 1.0
+    """Updates per env step, over all environments; 0.25 is one update in four steps."""
+    n_step: int = 1
+    """Rewards that are summed before the target bootstraps."""
+    max_grad_norm: float | None = None
+    """Gradients are scaled down to this global norm; null switches clipping off."""
+    adam_eps: float = 1e-8
+    """Adam's epsilon."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "learning_rate", low=0.0)
+        check_range(self, "gamma", low=0.0, high=1.0)
+        check_range(self, "batch_size", low=1)
+        check_range(self, "learning_starts", low=0)
+        check_range(self, "updates_per_step", low=0.0)
+        check_range(self, "n_step", low=1)
+        check_range(self, "max_grad_norm", low=0.0, above=True)
+        check_range(self, "adam_eps", low=0.0, above=True)
+
+    @property
+    def replay(self) -> ReplaySchedule:
+        """When to learn from how much."""
+        return ReplaySchedule(self.batch_size, self.learning_starts, self.updates_per_step)
+
+
+def has_mask(observation_space: SpaceSpec) -> bool:
+    return isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
+
+
+def supports_discrete(observation_space: SpaceSpec, action_space: SpaceSpec) -> str | None:
+    """One choice out of n, masked or not; observations of any kind."""
+    if isinstance(action_space, DiscreteSpec):
+        return None
+    return supports_anything(observation_space, action_space) or (
+        "it needs Discrete actions; for Box actions take sac or td3, for MultiDiscrete ones ppo"
+    )
+
+
+def supports_bounded_box(observation_space: SpaceSpec, action_space: SpaceSpec) -> str | None:
+    """Real-valued actions within finite bounds; observations of any kind without a mask."""
+    if not isinstance(action_space, BoxSpec) or action_space.dtype.kind != "f":
+        return "it needs Box actions of a float dtype; for Discrete actions take dqn, for others ppo"
+    if not action_space.is_bounded:
+        return "it needs finite action bounds; rescale the actions in a wrapper, or take ppo"
+    if has_mask(observation_space):
+        return "continuous actions cannot be masked"
+    return None

@@ -1,0 +1,82 @@
+"""Ensembles of action values: E critics as one batched network.
+
+Twin critics as two modules cost twice the calls; here every layer is one batched product over (E, B, width). A backbone
+of the user's own cannot be batched: there every member has its own copy of it, and the last layers are batched.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.config import BackboneConfig
+from rl_training.models.backbones import ACTIVATIONS, GAINS, MLP, TensorObs, build_backbone, width
+from rl_training.models.heads import VALUE_GAIN
+from rl_training.models.initialization import weight_matrix
+from rl_training.types import BoxSpec, DiscreteSpec, SpaceSpec
+
+
+class EnsembleLinear(nn.Module):
+    """E linear layers side by side: (E, B, inputs) or (B, inputs) to (E, B, outputs)."""
+
+    def __init__(
+        self, rng: np.random.Generator, sizes: tuple[int, int, int], *, kind: str = "orthogonal", gain: float
+    ) -> None:
+        super().__init__()
+        members, inputs, outputs = sizes
+        weights = [weight_matrix(rng, outputs, inputs, kind, gain).T for _ in range(members)]
+        self.weight = nn.Parameter(torch.from_numpy(np.stack(weights)))  # (E, inputs, outputs)
+        self.bias = nn.Parameter(torch.zeros(members, 1, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.expand(len(self.weight), *x.shape) if x.dim() == 2 else x
+        return torch.baddbmm(self.bias, rows, self.weight)
+
+
+class QCritics(nn.Module):
+    """E action values of a state: `forward(obs, actions)` gives (E, B) for Box actions, `forward(obs)` (E, B, A) for
+    Discrete ones."""
+
+    def __init__(
+        self,
+        observation_space: SpaceSpec,
+        action_space: BoxSpec | DiscreteSpec,
+        cfg: BackboneConfig,
+        rng: np.random.Generator,
+        members: int = 2,
+    ) -> None:
+        super().__init__()
+        continuous = isinstance(action_space, BoxSpec)
+        actions = math.prod(action_space.shape) if continuous else 0
+        plain = MLP(observation_space, BackboneConfig(hidden_dims=()), rng) if cfg.type == "mlp" else None
+        self.encoder = plain
+        """Flattens the observation, and has no weights; None where each member has a backbone of its own."""
+        self.backbones = nn.ModuleList(
+            [] if plain is not None else [build_backbone(observation_space, cfg, rng) for _ in range(members)]
+        )
+        size = (width(self.backbones[0]) if plain is None else plain.out_features) + actions
+        hidden_dims = cfg.hidden_dims if plain is not None else cfg.hidden_dims[-1:]
+        layers: list[nn.Module] = []
+        for hidden in hidden_dims:
+            gain = GAINS.get(cfg.activation, 1.0)
+            layers.append(EnsembleLinear(rng, (members, size, hidden), kind=cfg.init, gain=gain))
+            if cfg.layer_norm:
+                layers.append(nn.LayerNorm(hidden))
+            layers.append(ACTIVATIONS[cfg.activation]())
+            size = hidden
+        self.layers = nn.Sequential(*layers)
+        outputs = 1 if isinstance(action_space, BoxSpec) else action_space.n
+        self.output = EnsembleLinear(rng, (members, size, outputs), gain=VALUE_GAIN)
+
+    def forward(self, obs: TensorObs, actions: Tensor | None = None) -> Tensor:
+        behind = [] if actions is None else [actions.flatten(1)]
+        if self.encoder is not None:
+            x = torch.cat([self.encoder.encode(obs), *behind], dim=1)  # (B, F + A)
+        else:
+            x = torch.stack([torch.cat([backbone(obs), *behind], dim=1) for backbone in self.backbones])
+        values = cast(Tensor, self.output(self.layers(x)))
+        return values if actions is None else values.squeeze(2)
