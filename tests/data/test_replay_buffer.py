@@ -5,12 +5,22 @@ from __future__ import annotations
 import doctest
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
-from rl_training.data import ReplayBuffer, replay_buffer, replay_memory_bytes
+from rl_training.data import (
+    FrameReplayBuffer,
+    HindsightReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    replay_buffer,
+    replay_memory_bytes,
+    storage,
+)
+from rl_training.registry import buffers
 from rl_training.types import CheckpointError, ConfigError
 
 
@@ -187,6 +197,45 @@ def test_memory_is_estimated_exactly_and_refused_before_it_is_taken() -> None:
     assert buffer.memory_bytes == held
     with pytest.raises(ConfigError, match=r"needs 167000\.00 GB.*on_memory"):
         ReplayBuffer(10**12, (17,), (6,))
+
+
+GOALS = {"observation": (3,), "achieved_goal": (2,), "desired_goal": (2,)}
+KINDS: dict[str, Callable[..., ReplayBuffer]] = {
+    "replay": lambda capacity, **keywords: ReplayBuffer(capacity, (17,), (6,), **keywords),
+    "prioritized": lambda capacity, **keywords: PrioritizedReplayBuffer(capacity, (17,), (6,), **keywords),
+    "frames": lambda capacity, **keywords: FrameReplayBuffer(capacity, (4, 8, 8), (), **keywords),
+    "her": lambda capacity, **keywords: HindsightReplayBuffer(
+        capacity, GOALS, (1,), compute_reward=lambda achieved, desired, info: np.zeros(len(achieved)), **keywords
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_refused_or_made_to_fit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert buffers.get(kind) is type(KINDS[kind](10))
+    row = KINDS[kind](10_000).memory_bytes / 10_000
+    monkeypatch.setattr(storage, "available_memory", lambda: int(row * 1000 / storage.MEMORY_SHARE))
+    with pytest.raises(ConfigError, match="buffer of 2,000 transitions"):
+        KINDS[kind](2000)
+    buffer = KINDS[kind](2000, on_memory="shrink")
+    assert 950 <= buffer.capacity <= 1010
+    assert buffer.memory_bytes <= row * 1050
+
+
+def test_a_buffer_that_shrank_takes_the_size_it_was_saved_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is free at a resume is not what was free at the start."""
+    monkeypatch.setattr(storage, "available_memory", lambda: 10_000)
+    buffer = ReplayBuffer(10**6, (3,), (), on_memory="shrink")
+    add_counts(buffer, 0, 300)
+    monkeypatch.setattr(storage, "available_memory", lambda: 20_000)
+    resumed = ReplayBuffer(10**6, (3,), (), on_memory="shrink")
+    assert resumed.capacity > buffer.capacity
+    resumed.load_state_dict(buffer.state_dict())
+    assert (resumed.capacity, len(resumed)) == (buffer.capacity, len(buffer))
+    assert resumed.sample(50)["obs"].tobytes() == buffer.sample(50)["obs"].tobytes()
+    monkeypatch.setattr(storage, "available_memory", lambda: 5000)
+    with pytest.raises(ConfigError, match=f"buffer of {buffer.capacity} transitions"):
+        ReplayBuffer(10**6, (3,), (), on_memory="shrink").load_state_dict(buffer.state_dict())
 
 
 def test_an_empty_buffer_takes_no_memory_and_a_full_one_its_own_size() -> None:

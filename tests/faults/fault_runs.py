@@ -251,6 +251,8 @@ def state_hash(state: Any) -> str:
                 add(value[key], f"{path}/{key}")
         elif isinstance(value, np.ndarray):
             digest.update(f"{path}:{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+        elif hasattr(value, "arrays"):  # the rows of a replay buffer
+            add({"start": value.start, "stop": value.stop, **value.arrays()}, path)
         else:
             digest.update(f"{path}:{value!r}".encode())
 

@@ -25,7 +25,9 @@ from fault_runs import (
     wait_until,
 )
 
+from rl_training.config import builtin_spec
 from rl_training.registry import algorithms
+from rl_training.trainers.off_policy import BLOCK_ENV_STEPS
 
 FindReference = Callable[..., Reference]
 KILLED = 128 + SIGKILL
@@ -113,11 +115,30 @@ def test_killed_before_there_is_a_run(shell: Shell, folder: Path, point: str) ->
     assert "is no run: it has no run.json" in refused.err()
 
 
+def other_settings(algo: str) -> list[str]:
+    """Five train steps with a checkpoint after each; what learns from replay wraps around its buffer meanwhile."""
+    if builtin_spec(algo).kind != "off_policy":
+        small = {"algo": algo, "env_id": "CartPole-v1", "training.total_timesteps": 5 * ROLLOUT}
+        settings = flags(small, {"training.checkpoint_frequency": ROLLOUT})
+        return [word for word in settings if not word.startswith("--hparams.num_epochs")]
+    replay = {
+        "algo": algo,
+        "env_id": "CartPole-v1" if algo in ("dqn", "sac") else "Pendulum-v1",
+        "hparams.learning_starts": 64,
+        "hparams.batch_size": 16,
+        "hparams.updates_per_step": 0.1,
+        "hparams.n_step": 3,
+        "buffer.type": "prioritized",
+        "buffer.size": 600,
+        "training.total_timesteps": 5 * BLOCK_ENV_STEPS,
+        "training.checkpoint_frequency": BLOCK_ENV_STEPS,
+    }
+    return [word for word in flags(replay) if not word.startswith("--hparams.num_")]
+
+
 @pytest.mark.parametrize("algo", OTHERS)
 def test_every_other_algorithm(shell: Shell, folder: Path, algo: str) -> None:
-    small = {"algo": algo, "env_id": "CartPole-v1", "training.total_timesteps": 5 * ROLLOUT}
-    settings = flags(small, {"training.checkpoint_frequency": ROLLOUT})
-    settings = [word for word in settings if not word.startswith("--hparams.num_epochs")]
+    settings = other_settings(algo)
     shell.run(folder, ["train", *settings, f"--output_dir={folder}/whole", "--checkpoint.keep_last=9"])
     expected = Reference.read(the_run(folder / "whole"))
     words = ["train", *settings, f"--output_dir={folder}/runs"]
