@@ -38,7 +38,8 @@ def main(prioritized: bool) -> None:
 
     for _ in range(CAPACITY // NUM_ENVS):
         add_many()
-    buffer.sample(BATCH)  # with priorities, this is when what was added gets its own
+    if prioritized:
+        buffer.sample(BATCH)  # now what was added gets its priorities
     after = resident_mb()
     result: dict[str, Any] = {
         "add_1": add_1,

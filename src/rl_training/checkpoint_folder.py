@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.atomic_io import FileRecord, fault_point, fsync_dir, write_file
-from rl_training.row_log import Rows
+from rl_training.row_log import RowLog, Rows
 from rl_training.sealed_files import MAX_JSON_BYTES, DamagedCheckpointError, hash_file, opened, read_file
 from rl_training.segments import SavedLog, SegmentStore
-from rl_training.state_tree import FlatState, decode_json, dump_json, encode_json, parse_json, unflatten
+from rl_training.state_tree import FlatState, decode_json, dump_json, encode_json, flatten, parse_json, unflatten
 from rl_training.tensor_blob import blob_chunks, parse_blob
 from rl_training.types import Array, CheckpointError, StateDict
 from rl_training.version import __version__
@@ -80,6 +80,26 @@ def step_name(step: int) -> str:
 def blob_name(part: str) -> str:
     """The file that holds the arrays of a part."""
     return f"{part}.safetensors"
+
+
+# -- taking apart -----------------------------------------------------------------------------------------------------
+
+
+def flatten_part(part: str, state: StateDict) -> FlatState:
+    """A part's state, taken apart; CheckpointError if it has no proper name or cannot be saved."""
+    if not PART_NAME.fullmatch(part):
+        raise CheckpointError(f"a part cannot be named {part[:120]!r}: letters, digits, '_', '-' and '.', at most 100")
+    try:
+        return flatten(state)
+    except CheckpointError as error:
+        raise CheckpointError(f"the part {part!r} cannot be saved: {error}") from error
+
+
+def row_logs(flat: FlatState) -> Iterator[tuple[str, RowLog]]:
+    """The logs of rows of a state that was just taken apart."""
+    for name, log in flat.logs.items():
+        assert isinstance(log, RowLog)
+        yield name, log
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,17 @@ from rl_training.atomic_io import (
     temporary_path,
 )
 from rl_training.checkpoint_folder import (
-    PART_NAME,
     STEP_NAME,
     Checkpoint,
+    flatten_part,
     read_folder,
     read_manifest,
     read_pointer,
+    row_logs,
     step_name,
     verify_folder,
     write_folder,
 )
-from rl_training.row_log import RowLog
 from rl_training.sealed_files import DamagedCheckpointError
 from rl_training.segments import SavedLog, SegmentStore
 from rl_training.state_tree import FlatState, flatten, is_bfloat16, unflatten
@@ -130,7 +130,7 @@ class CheckpointManager:
         step, left by an earlier life of the run, is replaced.
         """
         target = self.path / step_name(step)
-        flat = {_part_name(part): _flatten_part(part, state) for part, state in parts.items()}
+        flat = {part: flatten_part(part, state) for part, state in parts.items()}
         try:
             self._prepare()
             temporary = temporary_path(self.path)
@@ -141,7 +141,7 @@ class CheckpointManager:
                 self._publish(temporary, target)
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
-                with suppress(OSError):
+                with suppress(OSError, CheckpointError):
                     self._clean_segments()
                 raise
             for part, state in flat.items():
@@ -444,23 +444,3 @@ def _cure(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ". Make the folder yours, or choose another output_dir"
     return ""
-
-
-def _part_name(part: str) -> str:
-    if not PART_NAME.fullmatch(part):
-        raise CheckpointError(f"a part cannot be named {part[:120]!r}: letters, digits, '_', '-' and '.', at most 100")
-    return part
-
-
-def row_logs(flat: FlatState) -> Iterator[tuple[str, RowLog]]:
-    """The logs of rows of a state that was just taken apart."""
-    for name, log in flat.logs.items():
-        assert isinstance(log, RowLog)
-        yield name, log
-
-
-def _flatten_part(part: str, state: StateDict) -> FlatState:
-    try:
-        return flatten(state)
-    except CheckpointError as error:
-        raise CheckpointError(f"the part {part!r} cannot be saved: {error}") from error

@@ -149,6 +149,7 @@ class ReplayBuffer:
         if count != self._rows_per_step:
             self._check_rows(1 if count is None else count)
         if count is None:
+            count = 1
             rows: Any = start
             stop = start + 1
         else:
@@ -164,12 +165,11 @@ class ReplayBuffer:
         self.truncated[rows] = truncated
         if stop < capacity:
             self._position = stop
-            if self._size < stop:
-                self._size = stop
         else:
             self._position = stop - capacity
             self._laps += 1
-            self._size = capacity
+        if self._size < capacity:
+            self._size = min(self._size + count, capacity)
 
     def begin(self, obs: Obs, carry: Carry) -> None:
         """A new stretch of collection; nothing to do, transitions stand for themselves."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rl_training.types import Array, CheckpointError, ConfigError, DictSpec, SpaceSpec
+from rl_training.types import Array, ConfigError, DictSpec, SpaceSpec
 
 Shape = int | tuple[int, ...]
 Shapes = Shape | Mapping[str, Shape]
@@ -96,21 +96,6 @@ def to_tensors(tree: Tree, device: Any) -> Tree:
     import torch
 
     return map_tree(lambda leaf: torch.from_numpy(leaf).to(device), tree)
-
-
-def check_same_layout(name: str, saved: Tree, expected: Tree) -> None:
-    """CheckpointError unless `saved` could be `expected`: same keys, shapes and dtypes."""
-    if isinstance(expected, dict):
-        if not isinstance(saved, dict) or saved.keys() != expected.keys():
-            keys = sorted(saved) if isinstance(saved, dict) else "a lone array"
-            raise CheckpointError(f"saved '{name}' has {keys}, this run needs {sorted(expected)}")
-        for key, leaf in expected.items():
-            check_same_layout(f"{name}/{key}", saved[key], leaf)
-    elif np.shape(saved) != expected.shape or np.asarray(saved).dtype != expected.dtype:
-        raise CheckpointError(
-            f"saved '{name}' is {np.asarray(saved).dtype}{list(np.shape(saved))}, this run needs "
-            f"{expected.dtype}{list(expected.shape)}: the checkpoint belongs to another environment or buffer"
-        )
 
 
 def available_memory() -> int:
