@@ -109,7 +109,13 @@ def test_short_episodes_cost_old_transitions_never_wrong_ones(next_step: bool, p
             source, i = seen[number]
             for name in FIELDS:
                 assert batch[name][row].tobytes() == getattr(source, name)[i].astype(batch[name].dtype).tobytes()
+        first = buffer._written - buffer._size
+        if first > max(0, buffer._written - 200):  # given up early, but not before its frames were gone
+            before = np.arange(first - 3, first) % 200
+            assert buffer.obs[before, 0].min() < buffer._num_frames - len(buffer.frames)
     assert 100 < min(sizes[80:]) < max(sizes[80:]) < 200
+    drawn = {int(number) for _ in range(200) for number in buffer.sample(128)["actions"]}
+    assert len(drawn) == len(buffer)
 
 
 def test_a_frame_is_stored_once() -> None:

@@ -21,7 +21,7 @@ def test_demo_reports_speed_memory_and_step() -> None:
     assert lines["environments"].startswith("4 x CartPole-v1, 4,000 env steps")
     assert float(lines["steps per second"].replace(",", "")) >= 1000
     assert float(lines["sampling rate"].split()[0].replace(",", "")) > 0
-    assert lines["memory"].endswith("buffer 0.18 MB")  # 4000 x (2 x 16 obs + 8 action + 4 reward + 2 flags) bytes
+    assert lines["memory"].endswith("buffer 0.19 MB")  # 4000 x (2 x 16 obs + 8 action + 4 reward + 3 flags) bytes
     assert lines["stayed in step"] == "yes"
 
 

@@ -17,8 +17,22 @@ from rl_training.checkpointing import CheckpointManager
 from rl_training.config_loading import config_to_mapping, load_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPTS = {"ppo": "ppo_cartpole_reference.py", "reinforce": "reinforce_cartpole_reference.py"}
-STEPS = {"ppo": 6_000, "reinforce": 12_000}
+SCRIPTS = {path.stem.split("_")[0]: path.name for path in EXAMPLES.glob("*_reference.py")}
+PRESETS = {"sac": "sac/pendulum", "td3": "td3/pendulum"}
+STEPS = {"ppo": 6_000, "reinforce": 12_000, "dqn": 2_000, "sac": 700, "td3": 1_200}
+WITHOUT: dict[str, dict[str, Any]] = {
+    "ppo": {"hparams.kernel": "reference"},
+    "reinforce": {"env.normalize_reward": False},
+}
+"""What a script leaves out of its preset."""
+
+
+def preset_of(algo: str) -> str:
+    return PRESETS.get(algo, f"{algo}/cartpole")
+
+
+def test_the_main_algorithms_have_a_script():
+    assert set(SCRIPTS) == {"ppo", "reinforce", "dqn", "sac", "td3"}
 
 
 @pytest.mark.parametrize("algo", SCRIPTS)
@@ -27,19 +41,18 @@ def test_same_weights_as_the_package(algo: str, tmp_path: Path):
     saved = tmp_path / "weights.npz"
     command = [sys.executable, str(EXAMPLES / SCRIPTS[algo]), "--total-timesteps", str(steps), "--seed", str(seed)]
     subprocess.run([*command, "--save", str(saved)], check=True, cwd=tmp_path)
-    reference = {"hparams.kernel": "reference"} if algo == "ppo" else {"env.normalize_reward": False}
     overrides = {
-        **reference,
+        **WITHOUT.get(algo, {}),
         "seed": seed,
         "output_dir": str(tmp_path),
         "training.total_timesteps": steps,
         "training.num_eval_episodes": 0,
         "logging.terminal": False,
     }
-    result = train(load_config(f"{algo}/cartpole", overrides))
+    result = train(load_config(preset_of(algo), overrides))
     ours = CheckpointManager(result.run_dir).load_latest({"policy"}).parts["policy"]["network"]
     theirs = list(np.load(saved).values())
-    assert len(ours) == len(theirs) == 12
+    assert len(ours) == len(theirs) >= 6
     for (name, weights), expected in zip(ours.items(), theirs, strict=True):
         np.testing.assert_array_equal(weights, expected, err_msg=name)
 
@@ -50,14 +63,15 @@ def test_settings_are_those_of_the_preset(algo: str):
     sys.modules.setdefault(algo, type(sys)(algo))
     exec(compile((EXAMPLES / SCRIPTS[algo]).read_text(), SCRIPTS[algo], "exec"), namespace)
     settings = asdict(namespace["Settings"]())
-    preset = config_to_mapping(load_config(f"{algo}/cartpole"))
+    preset = config_to_mapping(load_config(preset_of(algo)))
     hparams = preset["hparams"]
     for name in set(settings) & set(hparams):
         value = hparams[name]
         assert settings[name] == ((value["start"], value["end"]) if isinstance(value, dict) else value), name
     assert settings["num_envs"] == preset["env"]["num_envs"]
     assert settings["total_timesteps"] == preset["training"]["total_timesteps"]
-    assert preset["network"]["actor"]["hidden_dims"] == [settings["hidden"]] * 2
+    assert settings.get("buffer_size") == preset["buffer"]["size"]
+    assert list(preset["network"]["critic"]["hidden_dims"]) == [settings["hidden"]] * 2
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values())

@@ -11,20 +11,29 @@ from fault_runs import Shell
 
 WARM = 50_000
 TOTAL = 350_000
+NO_HOLES = {"MALLOC_MMAP_THRESHOLD_": "1048576"}
+"""Large blocks go back to the system at once: what is left is what the run holds, without the holes in the heap."""
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("preset", ["ppo/cartpole", "ppo/lunarlander"])
-def test_memory_stays_where_it_is(shell: Shell, folder: Path, preset: str) -> None:
-    """Less than 1 MB per 100,000 steps from the 50,000th on, with the preset's own evaluation, logs and checkpoints."""
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("preset", "variables", "limit"),
+    [("ppo/cartpole", {}, 1.0), ("ppo/lunarlander", {}, 3.0), ("ppo/lunarlander", NO_HOLES, 0.5)],
+    ids=["cartpole", "lander", "lander without holes"],
+)
+def test_memory_stays_where_it_is(
+    shell: Shell, folder: Path, preset: str, variables: dict[str, str], limit: float
+) -> None:
+    """MB per 100,000 steps from the 50,000th on, with the preset's own evaluation, logs and checkpoints."""
     callbacks = [{"name": "memory_log:MemoryLog", "kwargs": {"path": str(folder / "memory")}}]
     settings = [f"--output_dir={folder}/runs", f"--training.total_timesteps={TOTAL}"]
-    command = shell.start_fresh(folder, ["train", preset, *settings, f"--callbacks={json.dumps(callbacks)}"])
+    words = ["train", preset, *settings, f"--callbacks={json.dumps(callbacks)}"]
+    command = shell.start_fresh(folder, words, variables)
     assert command.wait(900) == 0, command.err()
     steps, resident = np.loadtxt(folder / "memory").T
     warm = steps >= WARM
     growth = np.polyfit(steps[warm], resident[warm], 1)[0] * 100_000 / 2**20
     print(f"{preset}: {resident[-1] / 2**20:.0f} MB, growing by {growth:.2f} MB per 100,000 steps")
     assert warm.sum() > 60
-    assert growth < 1.0
+    assert growth < limit

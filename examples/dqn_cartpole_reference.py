@@ -1,0 +1,256 @@
+"""Double DQN on CartPole-v1 in one file: torch, NumPy and Gymnasium, nothing of this package.
+
+    python examples/dqn_cartpole_reference.py --total-timesteps 50000
+
+It gives the weights of the package's own run bit for bit:
+
+    rl train dqn/cartpole --seed 1
+
+Read it top to bottom: settings, randomness, network, replay, acting, loss, the loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import os
+import zlib
+from dataclasses import dataclass
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy rounds differently with another number of threads
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The preset dqn/cartpole."""
+
+    env_id: str = "CartPole-v1"
+    seed: int = 1
+    total_timesteps: int = 50_000
+    num_envs: int = 4
+    buffer_size: int = 50_000
+    learning_rate: tuple[float, float] = (2e-3, 0.0)  # from the first step to the end of the budget
+    gamma: float = 0.99
+    batch_size: int = 128
+    learning_starts: int = 1000  # env steps of random actions
+    updates_per_step: float = 0.5
+    tau: float = 0.01  # how far the target network follows at each update
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.04
+    epsilon_steps: int = 8_000
+    max_grad_norm: float = 10.0
+    adam_eps: float = 1e-8
+    hidden: int = 128
+
+
+# -- randomness: one seed, a stream of its own for every purpose ------------------------------------------------------
+
+
+def stream(seed: int, purpose: str) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), 0]))
+
+
+def reset_seed(seed: int, env_index: int, reset_count: int) -> int:
+    """The seed of an environment's reset number `reset_count`."""
+    words = np.random.SeedSequence([seed, zlib.crc32(b"reset"), env_index, reset_count + 1]).generate_state(1)
+    return int(words[0]) >> 1
+
+
+# -- network ----------------------------------------------------------------------------------------------------------
+
+
+def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> nn.Linear:
+    """A layer with orthogonal weights and no bias at first."""
+    tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
+    q, r = np.linalg.qr(tall)
+    q *= np.sign(np.diag(r))
+    layer = nn.Linear(inputs, outputs)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(((q if outputs >= inputs else q.T) * gain).astype(np.float32)))
+        layer.bias.zero_()
+    return layer
+
+
+def q_network(rng: np.random.Generator, inputs: int, hidden: int, actions: int) -> nn.Sequential:
+    """Values (B, A) of every action."""
+    gain = math.sqrt(2.0)
+    return nn.Sequential(
+        linear(rng, inputs, hidden, gain),
+        nn.ReLU(),
+        linear(rng, hidden, hidden, gain),
+        nn.ReLU(),
+        linear(rng, hidden, actions, 1.0),
+    )
+
+
+def values_of(network: nn.Sequential, obs: np.ndarray) -> np.ndarray:
+    """The same in NumPy, for acting: much faster than torch for a handful of rows."""
+    x = obs
+    for i in (0, 2, 4):
+        x = x @ network[i].weight.detach().numpy().T + network[i].bias.detach().numpy()
+        if i < 4:
+            x = np.maximum(x, 0.0)
+    return x
+
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+
+class Replay:
+    """The last transitions, drawn uniformly with replacement."""
+
+    def __init__(self, capacity: int, obs_size: int, rng: np.random.Generator) -> None:
+        self.columns = {
+            "obs": np.zeros((capacity, obs_size), np.float32),
+            "actions": np.zeros(capacity, np.int64),
+            "rewards": np.zeros(capacity, np.float32),
+            "next_obs": np.zeros((capacity, obs_size), np.float32),
+            "terminated": np.zeros(capacity, np.float32),
+        }
+        self.capacity, self.position, self.size, self.rng = capacity, 0, 0, rng
+
+    def add(self, **rows: np.ndarray) -> None:
+        count = len(rows["rewards"])
+        places = np.arange(self.position, self.position + count) % self.capacity
+        for name, column in self.columns.items():
+            column[places] = rows[name]
+        self.position = (self.position + count) % self.capacity
+        self.size = min(self.size + count, self.capacity)
+
+    def sample(self, batch_size: int) -> dict[str, Tensor]:
+        index = self.rng.integers(self.size, size=batch_size)
+        return {name: torch.from_numpy(column[index]) for name, column in self.columns.items()}
+
+
+# -- environments and acting ------------------------------------------------------------------------------------------
+
+
+class Environments:
+    """N environments side by side; one whose episode ends starts the next one at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.seed = settings.seed
+        self.envs = [gym.make(settings.env_id) for _ in range(settings.num_envs)]
+        self.resets = [0] * settings.num_envs
+        self.returns = [0.0] * settings.num_envs
+        self.finished: list[float] = []
+        self.obs = np.stack([self.reset(i) for i in range(settings.num_envs)])
+
+    def reset(self, i: int) -> np.ndarray:
+        obs, _ = self.envs[i].reset(seed=reset_seed(self.seed, i, self.resets[i]))
+        self.resets[i] += 1
+        return obs
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(rewards, terminated, true next observations); `obs` is what to act on next."""
+        results = [env.step(action) for env, action in zip(self.envs, actions, strict=True)]
+        rewards = np.array([result[1] for result in results], np.float32)
+        terminated = np.array([result[2] for result in results])
+        next_obs = np.stack([result[0] for result in results])
+        self.obs = next_obs.copy()
+        for i, (_, reward, ended, cut, _) in enumerate(results):
+            self.returns[i] += float(reward)
+            if ended or cut:  # a cut episode goes on in the targets: only `terminated` has no future
+                self.obs[i] = self.reset(i)
+                self.finished.append(self.returns[i])
+                self.returns[i] = 0.0
+        return rewards, terminated, next_obs
+
+
+def act(
+    network: nn.Sequential, obs: np.ndarray, env_steps: int, rng: np.random.Generator, settings: Settings
+) -> np.ndarray:
+    """Random before learning starts; then the best action, or with probability epsilon any."""
+    num_envs, num_actions = len(obs), network[4].out_features
+    if env_steps < settings.learning_starts:
+        return rng.integers(num_actions, size=num_envs)
+    spent = min(env_steps / settings.epsilon_steps, 1.0)
+    epsilon = settings.epsilon_start + (settings.epsilon_end - settings.epsilon_start) * spent
+    best = values_of(network, obs).argmax(axis=1)
+    anything = rng.integers(num_actions, size=num_envs)
+    return np.where(rng.random(num_envs) < epsilon, anything, best)
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+def dqn_loss(network: nn.Sequential, target: nn.Sequential, rows: dict[str, Tensor], gamma: float) -> Tensor:
+    """Huber loss against r + gamma * Q_target(next, best action of the online network)."""
+    with torch.no_grad():
+        best = network(rows["next_obs"]).argmax(1, keepdim=True)
+        following = target(rows["next_obs"]).gather(1, best).squeeze(1)
+        targets = rows["rewards"] + gamma * (1.0 - rows["terminated"]) * following
+    values = network(rows["obs"]).gather(1, rows["actions"].unsqueeze(1)).squeeze(1)
+    return F.huber_loss(values - targets, torch.zeros_like(targets), reduction="none").mean()
+
+
+def clip_gradients(parameters: list[nn.Parameter], max_norm: float) -> None:
+    """Scale all gradients together down to a norm of `max_norm`."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients]))
+    scale = max_norm / (norm + 1e-6)
+    if scale < 1.0:
+        for gradient in gradients:
+            gradient.mul_(scale)
+
+
+def follow(network: nn.Sequential, target: nn.Sequential, tau: float) -> None:
+    with torch.no_grad():
+        for online, lagging in zip(network.parameters(), target.parameters(), strict=True):
+            lagging.lerp_(online, tau)
+
+
+def train(settings: Settings) -> nn.Sequential:
+    torch.set_num_threads(1)
+    envs = Environments(settings)
+    inputs, actions = envs.obs.shape[1], int(envs.envs[0].action_space.n)
+    network = q_network(stream(settings.seed, "init"), inputs, settings.hidden, actions)
+    target = copy.deepcopy(network)
+    optimizer = torch.optim.Adam(network.parameters(), eps=settings.adam_eps)
+    parameters = list(network.parameters())
+    replay = Replay(settings.buffer_size, inputs, stream(settings.seed, "buffer"))
+    acting = stream(settings.seed, "actions")
+
+    def updates_done(env_steps: int) -> int:
+        return math.floor(max(env_steps - settings.learning_starts, 0) * settings.updates_per_step)
+
+    env_steps = 0
+    while env_steps < settings.total_timesteps:
+        obs = envs.obs
+        chosen = act(network, obs, env_steps, acting, settings)
+        rewards, terminated, next_obs = envs.step(chosen)
+        replay.add(obs=obs, actions=chosen, rewards=rewards, next_obs=next_obs, terminated=terminated)
+        before, env_steps = env_steps, env_steps + settings.num_envs
+        start, end = settings.learning_rate
+        optimizer.param_groups[0]["lr"] = start + (end - start) * min(env_steps / settings.total_timesteps, 1.0)
+        for _ in range(updates_done(env_steps) - updates_done(before)):
+            optimizer.zero_grad()
+            dqn_loss(network, target, replay.sample(settings.batch_size), settings.gamma).backward()
+            clip_gradients(parameters, settings.max_grad_norm)
+            optimizer.step()
+            follow(network, target, settings.tau)
+        if env_steps // 5_000 > before // 5_000 and envs.finished:
+            print(f"env_steps {env_steps:>6}  return {np.mean(envs.finished[-20:]):.1f}", flush=True)
+    return network
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--total-timesteps", type=int, default=Settings.total_timesteps)
+    parser.add_argument("--seed", type=int, default=Settings.seed)
+    parser.add_argument("--save", help="write the final weights to this .npz file")
+    options = parser.parse_args()
+    network = train(Settings(seed=options.seed, total_timesteps=options.total_timesteps))
+    if options.save:
+        np.savez(options.save, **{name: weight.detach().numpy() for name, weight in network.named_parameters()})
+
+
+if __name__ == "__main__":
+    main()
