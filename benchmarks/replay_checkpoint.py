@@ -1,10 +1,11 @@
-"""What a checkpoint of a replay buffer costs when 1% of it is new, beside a dump of the whole buffer.
+"""What a checkpoint of a replay buffer costs when 1% of it is new, beside one that writes the whole buffer.
 
     python benchmarks/replay_checkpoint.py [--folder DIR]
 
-1M transitions of 17 + 6 float32 numbers, full. Prints one line of JSON: seconds and megabytes of a dump (every array in
-one file, as a checkpoint without segments would hold it) and of a checkpoint after 1% new transitions, medians of
-several in turns, and their ratios. Both are synced and read back. `--folder` names a folder on the disk to measure.
+1M transitions of 17 + 6 float32 numbers, full. Prints one line of JSON: seconds and megabytes of a checkpoint that has
+to write everything and of one after 1% new transitions, medians of several in turns, and their ratios. Both write each
+row twice, sync and read back. `one_copy_seconds` is a plain dump, one copy in one file; `empty_seconds` is a checkpoint
+without a buffer: what syncing, publishing and retiring cost alone. `--folder` names a folder on the disk to measure.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ import numpy as np
 from rl_training.atomic_io import fault_hook
 from rl_training.checkpointing import CheckpointManager
 from rl_training.data import ReplayBuffer
+from rl_training.row_log import Lineage
 
 CAPACITY, OBS_DIM, ACTION_DIM, ROUNDS = 1_000_000, 17, 6, 5
 NEW = CAPACITY // 100
+WAYS = ("full", "incremental", "one_copy", "empty")
 
 
 def measure(manager: CheckpointManager, parts: dict[str, Any], step: int) -> tuple[float, float]:
@@ -42,9 +46,22 @@ def measure(manager: CheckpointManager, parts: dict[str, Any], step: int) -> tup
     return seconds, sum(sizes.values()) / 1e6
 
 
+def states(buffer: ReplayBuffer) -> dict[str, dict[str, Any]]:
+    """The buffer as each way of saving takes it."""
+    state = buffer.state_dict()
+    log = state["rows"]
+    return {
+        "full": {**state, "rows": replace(log, lineage=Lineage())},
+        "incremental": state,
+        "one_copy": {**state, "rows": dict(log.columns)},
+        "empty": {},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", help="where to write; the system's folder for temporary files by default")
+    folder = parser.parse_args().folder
     rng = np.random.default_rng(0)
     buffer = ReplayBuffer(CAPACITY, OBS_DIM, ACTION_DIM, rng=rng)
 
@@ -54,26 +71,18 @@ def main() -> None:
 
     for _ in range(CAPACITY // NEW + 7):  # past the end of the ring
         fill(NEW)
-    with tempfile.TemporaryDirectory(dir=parser.parse_args().folder) as folder:
-        dumps, runs = CheckpointManager(Path(folder) / "dump"), CheckpointManager(Path(folder) / "run")
-        first, _ = measure(runs, {"buffer": buffer.state_dict()}, 0)
-        whole, new = [], []
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        managers = {way: CheckpointManager(Path(scratch) / way, keep_last=2) for way in WAYS}
+        managers["incremental"].save({"buffer": buffer.state_dict()}, step=0)
         for step in range(1, ROUNDS + 1):
-            state = buffer.state_dict()
-            rows = dict(state.pop("rows").columns)
-            whole.append(measure(dumps, {"buffer": {**state, "rows": rows}}, step))
             fill(NEW)
-            new.append(measure(runs, {"buffer": buffer.state_dict()}, step))
-    dump, incremental = ([statistics.median(values) for values in zip(*pairs, strict=True)] for pairs in (whole, new))
-    result = {
-        "dump_seconds": dump[0],
-        "dump_mb": dump[1],
-        "first_seconds": first,
-        "incremental_seconds": incremental[0],
-        "incremental_mb": incremental[1],
-        "seconds_ratio": incremental[0] / dump[0],
-        "mb_ratio": incremental[1] / dump[1],
-    }
+            for way, state in states(buffer).items():
+                found[way].append(measure(managers[way], {"buffer": state}, step))
+    medians = {way: [statistics.median(values) for values in zip(*pairs, strict=True)] for way, pairs in found.items()}
+    result = {f"{way}_{name}": medians[way][i] for way in WAYS for i, name in enumerate(("seconds", "mb"))}
+    for i, name in enumerate(("seconds", "mb")):
+        result[f"{name}_ratio"] = medians["incremental"][i] / medians["full"][i]
     print(json.dumps(result))
 
 
