@@ -7,6 +7,7 @@ and a tree filled at once equals one that was changed weight by weight, bit for 
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,7 @@ class SumTree:
         while len(self.levels[-1]) > TOP:
             nodes = len(self.levels[-1]) // 2
             self.levels.append(np.zeros(nodes + nodes % 2))
+        self._edges: Array | None = None
 
     @property
     def weights(self) -> Array:
@@ -34,11 +36,20 @@ class SumTree:
         return self.levels[0]
 
     @property
+    def edges(self) -> Array:
+        """Where the nodes of the highest level begin and end: 0, ..., the total."""
+        if self._edges is None:
+            self._edges = np.zeros(len(self.levels[-1]) + 1)
+            np.cumsum(self.levels[-1], out=self._edges[1:])
+        return self._edges
+
+    @property
     def total(self) -> float:
-        return float(self.levels[-1].sum())
+        return float(self.edges[-1])
 
     def set(self, indices: Array, weights: Array) -> None:
         """Give these indices these weights; where an index stands twice, the last weight counts."""
+        self._edges = None
         self.levels[0][indices] = weights
         for below, above in pairwise(self.levels):
             indices = indices >> 1
@@ -49,6 +60,7 @@ class SumTree:
 
     def fill(self, weights: Array) -> None:
         """Give the first indices these weights and all others none."""
+        self._edges = None
         self.levels[0][: len(weights)], self.levels[0][len(weights) :] = weights, 0.0
         for below, above in pairwise(self.levels):
             above[: len(below) // 2] = below[0::2] + below[1::2]
@@ -58,13 +70,13 @@ class SumTree:
 
         An index of weight 0 is never found: not at its edges, and not where a point lies at the total or beyond it.
         """
-        ends = np.cumsum(self.levels[-1])
-        points = np.minimum(points, np.nextafter(ends[-1], 0.0))
-        nodes = ends.searchsorted(points, side="right")
-        points = points - np.where(nodes > 0, ends.take(nodes - 1), 0.0)
+        points = np.minimum(points, math.nextafter(self.total, 0.0))
+        nodes = self.edges[1:].searchsorted(points, side="right")
+        points -= self.edges.take(nodes)
         found = self._descend(nodes, points)
-        empty = self.levels[0].take(found) == 0.0
-        if empty.any():  # rounding has put the point at the end of its branch, or behind it
+        weights = self.levels[0].take(found)
+        if weights.min() == 0.0:  # rounding has put the point at the end of its branch, or behind it
+            empty = weights == 0.0
             found[empty] = self._descend(nodes[empty], points[empty], careful=True)
         return found
 
