@@ -248,8 +248,9 @@ def goal_function(parts: Parts, name: str, *, required: bool) -> Any:
     """A function of goals that the environment has: (achieved, desired, info) -> rewards, or whether that ends it."""
     env = make_env(parts.cfg.env_id, parts.cfg.env, seed=parts.cfg.seed)
     function = getattr(env.unwrapped, name, None)
-    if function is None and required:
+    if function is None:
         env.close()
+    if function is None and required:
         raise ConfigError(
             f"buffer.type 'her' gives old transitions new goals: environment '{parts.cfg.env_id}' needs a method "
             f"{name}(achieved_goal, desired_goal, info)"

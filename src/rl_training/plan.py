@@ -16,6 +16,8 @@ from rl_training.types import StateDict, crossed
 BYTES_PER_METRIC = 30
 """A number with its name in metrics.jsonl and in the TensorBoard file together, roughly."""
 METRICS_PER_ROW = 25
+SEGMENT_COPIES = 2
+"""Checkpoints share the rows of a replay buffer, in two copies of each."""
 
 
 def plan(cfg: TrainConfig) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
         "buffer_bytes": replay_bytes or rollout * (obs_row + action_row + 8),
         "memory_bytes": resident + 2 * checkpoint + (replay_bytes or rollout * (3 * obs_row + 2 * action_row + 60)),
-        "disk_bytes": kept * checkpoint + replay_bytes + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
+        "disk_bytes": kept * checkpoint + SEGMENT_COPIES * replay_bytes + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
     }
 
 

@@ -28,13 +28,11 @@ from rl_training.context import BuildContext
 from rl_training.hparams.crossq import SPEC, CrossQConfig
 from rl_training.models.backbones import TensorObs
 from rl_training.models.batch_renorm import RenormNetwork, concatenated
-from rl_training.models.heads import POLICY_GAIN, VALUE_GAIN, tanh_gaussian_logprob
+from rl_training.models.heads import POLICY_GAIN, VALUE_GAIN, bounded_log_std, raw_log_std, tanh_gaussian_logprob
 from rl_training.models.networks import as_tensors
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, ConfigError, Metrics, Obs, UpdateResult
 
 __all__ = ["SPEC", "CrossQ", "CrossQConfig"]
-
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
 class RenormActor(nn.Module):
@@ -46,13 +44,12 @@ class RenormActor(nn.Module):
         sizes = (1, 0, 2 * size)
         self.network = RenormNetwork(ctx.observation_space, ctx.network.actor, rng, sizes, norm, POLICY_GAIN)
         with torch.no_grad():  # a first standard deviation of 1 before the tanh
-            middle = 2.0 * (0.0 - LOG_STD_MIN) / (LOG_STD_MAX - LOG_STD_MIN) - 1.0
-            self.network.output.bias[..., size:] = math.atanh(middle)
+            self.network.output.bias[..., size:] = raw_log_std(0.0)
 
     def parameters_of(self, obs: TensorObs, batch_statistics: bool) -> tuple[Tensor, Tensor]:
         """Means and log standard deviations before the tanh, (B, A) each."""
         mean, raw = self.network(obs, None, batch_statistics)[0].chunk(2, dim=1)
-        return mean, LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
+        return mean, bounded_log_std(raw)
 
     def sample(self, obs: TensorObs, noise: Tensor, batch_statistics: bool) -> tuple[Tensor, Tensor]:
         """Differentiable actions (B, A) and their log-densities (B,)."""

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from rl_training.algorithms.static import StaticAgent
 from rl_training.context import BuildContext
 from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.off_policy import OffPolicyHparams
-from rl_training.models.backbones import TensorObs
+from rl_training.models.backbones import MLP, TensorObs, numpy_layer
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import Adam, FlatParameters
 from rl_training.normalization import ObsNormalizer, RewardNormalizer
@@ -257,6 +257,20 @@ class OffPolicyAlgorithm:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
         set_generator_state(self.rng, state["rng"])
         self.updates = int(state["updates"])
+
+
+def host_forward(backbone: nn.Module, output: nn.Module, device: torch.device) -> Callable[[Obs], Array]:
+    """`output(backbone(obs))` for acting: in NumPy where that computes the same, in torch otherwise."""
+    features = backbone.numpy_forward() if isinstance(backbone, MLP) else None
+    last = numpy_layer(output)
+    if features is not None and last is not None:
+        return lambda obs: last(features(obs))
+
+    def run(obs: Obs) -> Array:
+        with torch.no_grad():
+            return cast(Array, output(backbone(as_tensors(obs, device))).cpu().numpy())
+
+    return run
 
 
 class NetworkPolicy:

@@ -23,16 +23,24 @@ from rl_training.algorithms.off_policy import (
     OffPolicyAlgorithm,
     Transitions,
     critic_loss,
+    host_forward,
     td_targets,
     to_bounds,
 )
 from rl_training.config import BackboneConfig
 from rl_training.context import BuildContext
 from rl_training.hparams.sac import SPEC, SACConfig
-from rl_training.models.backbones import MLP, TensorObs, build_backbone, numpy_layer, width
+from rl_training.models.backbones import TensorObs, build_backbone, width
 from rl_training.models.critics import QCritics
-from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
-from rl_training.models.networks import action_mask, as_tensors
+from rl_training.models.heads import (
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    MASKED_LOGIT,
+    CategoricalHead,
+    SquashedGaussianHead,
+    raw_log_std,
+)
+from rl_training.models.networks import action_mask
 from rl_training.types import (
     ACTION_MASK,
     ActResult,
@@ -72,7 +80,7 @@ class GaussianActor(nn.Module):
         self.head = SquashedGaussianHead(width(self.backbone), BoxSpec(-ones, ones, ones.dtype), rng)
         with torch.no_grad():  # a first policy of mean 0 and standard deviation 1 before the tanh
             self.head.output.weight.mul_(0.01)
-            self.head.output.bias[ones.size :] = self.head.raw_log_std(0.0)
+            self.head.output.bias[ones.size :] = raw_log_std(0.0)
 
     def sample(self, obs: TensorObs, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Differentiable actions (B, A) and their log-densities (B,)."""
@@ -80,33 +88,22 @@ class GaussianActor(nn.Module):
 
 
 class GaussianPolicy(NetworkPolicy):
-    """Acts with a `GaussianActor`; in NumPy where that computes the same."""
+    """Acts with a `GaussianActor`."""
 
     def __init__(self, actor: GaussianActor, algorithm: OffPolicyAlgorithm) -> None:
         super().__init__(actor, algorithm)
-        self.actor = actor
-        self._features = actor.backbone.numpy_forward() if isinstance(actor.backbone, MLP) else None
-        self._output = numpy_layer(actor.head.output)
+        self.outputs = host_forward(actor.backbone, actor.head.output, algorithm.device)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
-        mean, log_std = self._parameters(self.normalize(obs))
+        mean, raw = np.split(self.outputs(self.normalize(obs)), 2, axis=1)
         if not deterministic:
+            log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (np.tanh(raw) + 1.0)
             mean = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
         space = cast(BoxSpec, self.action_space)
         actions = np.tanh(mean).reshape(len(mean), *space.shape)
         return ActResult(actions, to_bounds(space, actions), carry)
-
-    def _parameters(self, obs: Obs) -> tuple[Array, Array]:
-        if self._features is not None and self._output is not None:
-            mean, raw = np.split(self._output(self._features(obs)), 2, axis=1)
-            low, high = self.actor.head.LOG_STD_MIN, self.actor.head.LOG_STD_MAX
-            return mean, low + 0.5 * (high - low) * (np.tanh(raw) + 1.0)
-        with torch.no_grad():
-            params = self.actor.head(self.actor.backbone(as_tensors(obs, self.device)))
-            assert params.log_std is not None
-            return params.mean.cpu().numpy(), params.log_std.cpu().numpy()
 
 
 class CategoricalActor(nn.Module):
@@ -132,30 +129,24 @@ class CategoricalPolicy(NetworkPolicy):
 
     def __init__(self, actor: CategoricalActor, algorithm: OffPolicyAlgorithm) -> None:
         super().__init__(actor, algorithm)
-        self.actor = actor
-        self._features = actor.backbone.numpy_forward() if isinstance(actor.backbone, MLP) else None
-        self._output = numpy_layer(actor.head.output)
+        self.head = actor.head
+        self.outputs = host_forward(actor.backbone, actor.head.output, algorithm.device)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
         mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
-        obs = self.normalize(obs)
-        if self._features is not None and self._output is not None:
-            logits = self._output(self._features(obs))
-        else:
-            with torch.no_grad():
-                logits = self.actor(as_tensors(obs, self.device)).cpu().numpy()
-        actions = self.actor.head.sample(logits, rng, deterministic=deterministic, mask=mask)
+        logits = self.outputs(self.normalize(obs))
+        actions = self.head.sample(logits, rng, deterministic=deterministic, mask=mask)
         return ActResult(actions, actions, carry)
 
 
 class Temperature(nn.Module):
     """The weight of the entropy, learnt as its logarithm."""
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.log_alpha = nn.Parameter(torch.tensor([math.log(alpha)]))
+        self.log_alpha = nn.Parameter(torch.zeros(1))
 
 
 class SAC(OffPolicyAlgorithm):

@@ -18,17 +18,17 @@ from rl_training.algorithms.off_policy import (
     OffPolicyAlgorithm,
     Transitions,
     critic_loss,
+    host_forward,
     td_targets,
     to_bounds,
 )
 from rl_training.config import BackboneConfig
 from rl_training.context import BuildContext
 from rl_training.hparams.td3 import SPEC, TD3Config
-from rl_training.models.backbones import MLP, TensorObs, build_backbone, numpy_layer, width
+from rl_training.models.backbones import TensorObs, build_backbone, width
 from rl_training.models.critics import QCritics
 from rl_training.models.heads import POLICY_GAIN
 from rl_training.models.initialization import linear
-from rl_training.models.networks import as_tensors
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, SpaceSpec, UpdateResult
 
 __all__ = ["SPEC", "TD3", "TD3Config", "smoothed"]
@@ -58,27 +58,19 @@ class DeterministicPolicy(NetworkPolicy):
 
     def __init__(self, actor: DeterministicActor, algorithm: OffPolicyAlgorithm, exploration_noise: float) -> None:
         super().__init__(actor, algorithm)
-        self.actor = actor
         self.exploration_noise = np.float32(exploration_noise)
-        self._features = actor.backbone.numpy_forward() if isinstance(actor.backbone, MLP) else None
-        self._output = numpy_layer(actor.output)
+        self.outputs = host_forward(actor.backbone, actor.output, algorithm.device)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
-        actions = self._actions(self.normalize(obs))
+        actions = np.tanh(self.outputs(self.normalize(obs)))
         if not deterministic:
             noise = rng.standard_normal(actions.shape, dtype=np.float32)
             actions = np.minimum(np.maximum(actions + self.exploration_noise * noise, -1.0), 1.0)
         space = cast(BoxSpec, self.action_space)
         actions = actions.reshape(len(actions), *space.shape)
         return ActResult(actions, to_bounds(space, actions), carry)
-
-    def _actions(self, obs: Obs) -> Array:
-        if self._features is not None and self._output is not None:
-            return np.tanh(self._output(self._features(obs)))
-        with torch.no_grad():
-            return cast(Array, self.actor(as_tensors(obs, self.device)).cpu().numpy())
 
 
 class TD3(OffPolicyAlgorithm):

@@ -21,6 +21,8 @@ POLICY_GAIN = 0.01  # a nearly uniform first policy; the value of the original P
 VALUE_GAIN = 1.0
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+"""Where state-dependent log standard deviations (SAC, CrossQ) stay."""
 
 
 class ActionParams(NamedTuple):
@@ -178,7 +180,6 @@ class SquashedGaussianHead(nn.Module):
 
     low: Tensor
     high: Tensor
-    LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
     def __init__(self, features: int, space: BoxSpec, rng: np.random.Generator) -> None:
         super().__init__()
@@ -190,12 +191,7 @@ class SquashedGaussianHead(nn.Module):
 
     def forward(self, features: Tensor) -> ActionParams:
         mean, raw = self.output(features).chunk(2, dim=1)
-        span = self.LOG_STD_MAX - self.LOG_STD_MIN
-        return ActionParams(mean, self.LOG_STD_MIN + 0.5 * span * (torch.tanh(raw) + 1.0))
-
-    def raw_log_std(self, log_std: float) -> float:
-        """What the output layer must give for a log standard deviation."""
-        return math.atanh(2.0 * (log_std - self.LOG_STD_MIN) / (self.LOG_STD_MAX - self.LOG_STD_MIN) - 1.0)
+        return ActionParams(mean, bounded_log_std(raw))
 
     def squash(self, pre_tanh: Tensor) -> Tensor:
         """Pre-tanh values to actions within the bounds; low -2, high 1 and tanh .5 give .25."""
@@ -303,6 +299,16 @@ def gaussian_logprob_entropy(params: ActionParams, actions: Tensor) -> tuple[Ten
     logprob = (-0.5 * standardized.square() - log_std - HALF_LOG_2PI).sum(1)
     entropy = (log_std + 0.5 + HALF_LOG_2PI).expand_as(mean).sum(1)
     return logprob, entropy
+
+
+def bounded_log_std(raw: Tensor) -> Tensor:
+    """An output of any size squeezed into the bounds of log standard deviations."""
+    return LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
+
+
+def raw_log_std(log_std: float) -> float:
+    """What must be put out for a log standard deviation: the inverse of `bounded_log_std`."""
+    return math.atanh(2.0 * (log_std - LOG_STD_MIN) / (LOG_STD_MAX - LOG_STD_MIN) - 1.0)
 
 
 def tanh_gaussian_logprob(pre_tanh: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

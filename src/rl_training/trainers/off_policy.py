@@ -19,7 +19,6 @@ from rl_training.trainers.base import Trainer
 from rl_training.trainers.on_policy import prefixed, rollout_metrics, update
 from rl_training.types import (
     Algorithm,
-    Array,
     Batch,
     Carry,
     Metrics,
@@ -39,12 +38,6 @@ class Replay(TransitionSink, Stateful, Protocol):
 
     def __len__(self) -> int: ...
     def sample(self, batch_size: int) -> Batch: ...
-
-
-class PrioritizedReplay(Replay, Protocol):
-    """One that draws some transitions more often than others."""
-
-    def update_priorities(self, indices: Array, priorities: Array) -> None: ...
 
 
 @dataclass(slots=True)
