@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import PartConfig, SweepConfig, TrainConfig, WrapperConfig, builtin_spec
+from rl_training.config import PartConfig, TrainConfig, WrapperConfig, builtin_spec
 from rl_training.config_fields import FieldDoc, attribute_docs, describe, field_docs, hints_of, section_of, written
+from rl_training.config_sweeps import RangeConfig, SweepConfig
 from rl_training.registry import algorithms
 from rl_training.schedules import Schedule
 
@@ -35,8 +36,9 @@ INSIDE = {
     "Schedules": (Schedule, "Where a hyperparameter takes a schedule, a number is a constant one."),
     "Sweep files": (
         SweepConfig,
-        "A file of its own: a config to start from, and the values that its keys take.",
+        "A file of its own: a config to start from, and the values that its keys take; see [Sweeps](sweeps.md).",
     ),
+    "Ranges": (RangeConfig, "An element of `ranges` in a sweep file."),
 }
 
 

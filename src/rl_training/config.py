@@ -374,25 +374,6 @@ def steps_for_buffer(size: int, num_steps: int, num_envs: int, *, may_change: bo
     return size // num_envs
 
 
-@dataclass(frozen=True)
-class SweepConfig:
-    """Many runs from one file: a base config and lists of values per dotted key."""
-
-    __pydantic_config__ = SECTION
-
-    base_config: str
-    """Config file or preset every trial starts from."""
-    sweep: Mapping[str, tuple[Json, ...]]
-    """Dotted key to the values it takes; all combinations are run."""
-    parallel_jobs: int = 1
-    """Trials run side by side."""
-    version: int = CONFIG_VERSION
-    """Version of this layout."""
-
-    def __post_init__(self) -> None:
-        check_range(self, "parallel_jobs", low=1, high=1024)
-
-
 def builtin_spec(algo: str) -> AlgorithmSpec | None:
     """The spec of one of the package's algorithms; None for any other, so that no code of a user is imported."""
     if not algorithms.is_builtin(algo):

@@ -136,5 +136,6 @@ def _add_with_bases(document: Document, path: Path | None, chain: Chain, found: 
 
 
 def is_sweep(document: Document) -> bool:
-    """True for a file with the two keys that make it a sweep."""
-    return {"base_config", "sweep"} <= document.tree.keys()
+    """True for a file with the keys that make it a sweep: a base, and what its trials are."""
+    keys = document.tree.keys()
+    return "base_config" in keys and not keys.isdisjoint(("sweep", "ranges", "trials"))

@@ -10,24 +10,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import SweepConfig, TrainConfig
+from rl_training.config import TrainConfig
 from rl_training.config_fields import FREE_HPARAMS, FieldDoc, field_docs, hint_at, hints_of, options_of
-from rl_training.config_files import (
-    ConfigFile,
-    find_base,
-    find_config,
-    is_sweep,
-    preset_names,
-    preset_path,
-    with_bases,
-)
-from rl_training.config_keys import Origin, canonical_key, canonical_path, merged
-from rl_training.config_resolution import check_tree, is_builtin, merged_layer, resolve
+from rl_training.config_files import find_config, preset_names, preset_path, with_bases
+from rl_training.config_keys import Origin, canonical_key, canonical_path
+from rl_training.config_resolution import resolve
 from rl_training.config_validation import MAX_NAME, Problem, check, located, raise_problems
 from rl_training.config_yaml import (
     MAX_DEPTH,
@@ -52,9 +43,7 @@ __all__ = [
     "config_to_mapping",
     "dump_yaml",
     "field_docs",
-    "is_sweep_file",
     "load_config",
-    "load_sweep",
     "migrate_file",
     "parse_config",
     "parse_override_value",
@@ -63,8 +52,6 @@ __all__ = [
     "read_yaml",
     "validate_config",
 ]
-
-MAX_SWEEP_VALUES = 2000
 
 
 def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -87,13 +74,13 @@ def validate_config(cfg: TrainConfig) -> TrainConfig:
     return parse_config(config_to_mapping(cfg), source=type(cfg).__name__)
 
 
-def config_to_mapping(cfg: TrainConfig | SweepConfig) -> dict[str, Any]:
+def config_to_mapping(cfg: TrainConfig) -> dict[str, Any]:
     """Every field as plain JSON values, `version` first."""
     tree: dict[str, Any] = plain_copy(cfg, type(cfg).__name__)
     return {"version": tree.pop("version"), **tree}
 
 
-def dump_yaml(cfg: TrainConfig | SweepConfig) -> str:
+def dump_yaml(cfg: TrainConfig) -> str:
     """YAML text that loads back to an equal config."""
     return dump_mapping(config_to_mapping(cfg))
 
@@ -151,79 +138,3 @@ def parse_override_value(text: str, key: str | None = None) -> Any:
         except ValueError as error:
             raise ConfigError(f"{place}: {error}") from None
     return plain_copy(value, place)
-
-
-# -- sweeps -----------------------------------------------------------------------------------------------------------
-
-
-def is_sweep_file(path: str | Path) -> bool:
-    """True for a file with the two keys that make it a sweep, `base_config` and `sweep`."""
-    return is_sweep(find_config(path).read())
-
-
-def load_sweep(path: str | Path) -> SweepConfig:
-    """A sweep file: keys in the tree's spelling, `base_config` as an absolute path or a preset, every value checked."""
-    found = find_config(path)
-    document = found.read()
-    sweep: SweepConfig | None
-    sweep, problems = check(SweepConfig, document.tree, lambda value: value)
-    raise_problems(located(problem, _lines(document), document.source) for problem in problems)
-    assert sweep is not None
-    try:
-        base = _find_sweep_base(sweep.base_config, found.path.parent)
-    except ConfigError as error:
-        raise ConfigError(f"{document.source}: base_config {error}") from None
-    documents = with_bases(base.read(), base.path)
-    resolve(documents)  # a broken base is reported as its own
-    tree = merged_layer(documents, {}).tree
-    keys = {key: canonical_key(key, own_hparams=not is_builtin(tree)) for key in sweep.sweep}
-    raise_problems(_sweep_problems(sweep, keys, tree, document))
-    name = base.label.removeprefix("preset ") if base.label.startswith("preset ") else str(base.path)
-    values = {keys[key]: values for key, values in sweep.sweep.items()}
-    return dataclasses.replace(sweep, base_config=name, sweep=values)
-
-
-def _lines(document: Document) -> dict[tuple[str, ...], Origin]:
-    return {path: Origin(f"{document.source}:{line}", ".".join(path)) for path, line in document.lines.items()}
-
-
-def _find_sweep_base(base: str, folder: Path) -> ConfigFile:
-    """Like a config's base; a path from the working directory, where sweeps are started, is tried last."""
-    try:
-        return find_base(base, folder)
-    except ConfigError:
-        if os.path.isfile(base):
-            return find_config(base)
-        raise
-
-
-def _sweep_problems(sweep: SweepConfig, keys: Mapping[str, str], tree: dict[str, Any], document: Document) -> list[str]:
-    """What is wrong with the keys, and with each value when it alone is put into the base."""
-    if not sweep.sweep:
-        return [f"{document.source}: 'sweep' has no keys"]
-    if sum(map(len, sweep.sweep.values())) > MAX_SWEEP_VALUES:
-        return [f"{document.source}: 'sweep' has more than {MAX_SWEEP_VALUES} values"]
-    lines: list[str] = []
-    first: dict[str, str] = {}
-    for key, values in sweep.sweep.items():
-        line = document.lines.get(("sweep", key))
-        place = f"{document.source}:{line}" if line else document.source
-        path = tuple(keys[key].split("."))
-        if keys[key] in first:
-            lines.append(f"{place}: 'sweep.{key}' and 'sweep.{first[keys[key]]}' are both '{keys[key]}'; keep one")
-        first.setdefault(keys[key], key)
-        if not values:
-            lines.append(f"{place}: 'sweep.{key}' has no values")
-        for value in values:
-            at_key: Any = value
-            for part in reversed(path):
-                at_key = {part: at_key}
-            _, problems = check_tree(merged(tree, at_key))
-            origins = {path: Origin(place, f"sweep.{key}")}
-            lines += [located(problem, origins, place) for problem in problems if _on_one_way(problem.path, path)]
-    return lines
-
-
-def _on_one_way(one: tuple[str | int, ...], other: tuple[str, ...]) -> bool:
-    """True if one of two paths is the start of the other."""
-    return all(a == b for a, b in zip(one, other, strict=False))

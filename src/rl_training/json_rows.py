@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ Row = dict[str, Any]
 
 COUNTERS = ("env_steps", "updates", "episodes")
 BUFFER_BYTES = 2**16
+TAIL_BYTES = 2**16
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _PLAIN_TYPES = frozenset({float, int, str, bool, type(None)})
 
@@ -68,6 +70,22 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+def tail_rows(path: Path) -> list[Row]:
+    """The whole rows in the last part of a JSONL file that may be growing, or be cut back, at this moment."""
+    try:
+        with open(path, "rb") as file:
+            start = max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0)
+            file.seek(start)
+            lines = file.read().split(b"\n")
+    except OSError:
+        return []
+    rows = []
+    for line in lines[bool(start) : -1]:
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
 
 
 class AppendFile:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from rl_training.registry import did_you_mean
 from rl_training.types import RunError
@@ -18,6 +19,15 @@ from rl_training.types import RunError
 MAX_PART = 80
 """Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
 _STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
+
+
+class Names(NamedTuple):
+    """What the record of a directory calls it, whatever the directory is called by now."""
+
+    name: str | None = None
+    """What its user chose."""
+    id: str | None = None
+    """What it was called when it was made."""
 
 
 def name_part(text: str) -> str:
@@ -54,13 +64,14 @@ def age(path: Path, record: str) -> tuple[str, int, str]:
     return match[1], int(match[2] or 1), path.name
 
 
-def pick(name: str, folders: Sequence[Path], given_name: Callable[[Path], str | None], kind: str) -> Path:
+def pick(name: str, folders: Sequence[Path], given_names: Callable[[Path], Names], kind: str) -> Path:
     """The one of `folders`, oldest first, that is called `name`, was given it, or alone begins with it."""
     by_name = {folder.name: folder for folder in folders}
     if name in by_name:
         return by_name[name]
-    matches = [folder for folder in folders if given_name(folder) == name]
-    matches = matches or [folder for folder in folders if folder.name.startswith(name)]
+    names = {folder: given_names(folder) for folder in folders}
+    matches = [folder for folder in folders if name in names[folder]]
+    matches = matches or [f for f in folders if f.name.startswith(name) or (names[f].id or "").startswith(name)]
     if len(matches) == 1:
         return matches[0]
     where = folders[-1].parent

@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from rl_training import index
 from rl_training.atomic_io import atomic_write, remove_leftovers
 from rl_training.config import TrainConfig
 from rl_training.config_loading import config_to_mapping, parse_config, read_yaml, validate_config
@@ -24,7 +25,7 @@ from rl_training.environment_info import GitQuery, GitState, hardware, versions
 from rl_training.json_rows import plain_row
 from rl_training.registry import did_you_mean
 from rl_training.run_lock import Holder, RunLock, read_holder
-from rl_training.run_names import age, claim_directory, name_part, pick, readable_errors
+from rl_training.run_names import Names, age, claim_directory, name_part, pick, readable_errors
 from rl_training.secrets import Redactor, restore
 from rl_training.types import RunError
 
@@ -78,14 +79,15 @@ class RunDir:
         argv: Sequence[str] = (),
         parent: str | None = None,
         group: str | None = None,
+        sweep: str | None = None,
     ) -> RunDir:
         """A new run directory for `cfg` with everything written that is known before training starts.
 
         `source` is the text of the file the config came from; `parent` the run (and step) it was warm-started from;
-        `group` the group of seeds it belongs to.
+        `group` the group of seeds and `sweep` the sweep it belongs to.
         """
         with GitQuery() as git_query:  # answers while the rest is written
-            return cls._create(cfg, git_query, source, argv, {"group": group, "sweep": None, "parent": parent})
+            return cls._create(cfg, git_query, source, argv, {"group": group, "sweep": sweep, "parent": parent})
 
     @classmethod
     def _create(
@@ -123,6 +125,7 @@ class RunDir:
         info: dict[str, Any] = {
             "id": self.path.name,
             "name": public["name"],
+            **{field: public[field] for field in ("algo", "env_id", "seed", "tags")},
             "status": "running",
             "started": _now(),
             "ended": None,
@@ -142,7 +145,8 @@ class RunDir:
 
     @classmethod
     def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> RunDir:
-        """An existing run by path, or inside `output_dir` by directory name, `name:`, unique prefix or `latest`."""
+        """An existing run by path, or inside `output_dir` by directory name, id, `name:`, unique prefix or
+        `latest`."""
         try:
             path = Path(path_or_name).expanduser()
             if (path / "run.json").is_file():
@@ -180,12 +184,26 @@ class RunDir:
         return self.path / "debug"
 
     def config(self, *, secrets: bool = True) -> TrainConfig:
-        """The resolved config. Without `secrets` the `${env:NAME}` references stay, and no variable needs to be set."""
+        """The resolved config, to run it: RunError where that cannot or must not be done. Without `secrets`, to read
+        it: the `${env:NAME}` references stay, and no variable needs to be set."""
         path = self.path / "configs" / "resolved.yaml"
         if not path.is_file():
             raise RunError(f"run '{self.path}' has no configs/resolved.yaml; it cannot be resumed or evaluated")
+        if secrets:
+            self._refuse_to_run()
         mapping = read_yaml(path)
         return parse_config(restore(mapping) if secrets else mapping, source=str(path))
+
+    def _refuse_to_run(self) -> None:
+        info = self.info()
+        if info.get("cleaned"):
+            again = f"rl train {self.path / 'configs' / 'resolved.yaml'}"
+            raise RunError(f"run '{self.path}' was cleaned up: its checkpoints are gone; train it anew with `{again}`")
+        if names := info.get("untrusted"):
+            raise RunError(
+                f"run '{self.path}' was imported and names code that is not part of rl_training "
+                f"({', '.join(map(str, names))}); if you trust that code, import it again with --trust-plugins"
+            )
 
     def info(self) -> dict[str, Any]:
         """What `run.json` says."""
@@ -204,8 +222,15 @@ class RunDir:
 
     def update_info(self, **fields: Any) -> None:
         """Change fields of `run.json`, atomically and without losing what another process changes meanwhile."""
+        self.change_info(lambda info: fields)
+
+    def change_info(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
+        """The same where the new values depend on those that are there; what `run.json` then says."""
         with self._exclusive():
-            self._write_json("run.json", {**self.info(), **fields})
+            info = self.info()
+            info |= change(info)
+            self._write_json("run.json", info)
+        return info
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write `metrics.json`, the final numbers of the run. NaN and infinities become null."""
@@ -215,6 +240,7 @@ class RunDir:
         """Record how the run ended and the hash of its metrics."""
         digest = metrics_sha256(self.logs / "metrics.jsonl")
         self.update_info(status=status, exit_code=exit_code, ended=_now(), metrics_sha256=digest)
+        index.record(self.path)
 
     def rewind(self, step: int) -> None:
         """Forget what came after `step`, and what a killed process was writing. Checkpoints and logs do it themselves.
@@ -300,15 +326,16 @@ def _find(path: Path, output_dir: Path) -> Path:
         raise RunError(f"no run '{name}': '{output_dir}' holds no runs; give a path, or the folder with --output-dir")
     if name == "latest":
         return runs[-1]
-    return pick(name, runs, _given_name, "run")
+    return pick(name, runs, _given_names, "run")
 
 
-def _given_name(run: Path) -> str | None:
+def _given_names(run: Path) -> Names:
     try:
-        name = RunDir(run).info().get("name")
+        info = RunDir(run).info()
     except RunError:
-        return None
-    return name if isinstance(name, str) else None
+        return Names()
+    name, run_id = info.get("name"), info.get("id")
+    return Names(name if isinstance(name, str) else None, run_id if isinstance(run_id, str) else None)
 
 
 def _not_a_run(path: Path) -> RunError:

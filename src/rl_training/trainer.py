@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rl_training import index
 from rl_training.assembly import AnyTrainer, EnvFn, build_trainer, eval_env_maker
 from rl_training.callbacks import (
     Callback,
@@ -72,11 +73,12 @@ def train(
     source: str | None = None,
     argv: Sequence[str] = (),
     group: str | None = None,
+    sweep: str | None = None,
 ) -> TrainResult:
     """Train from a config object, a file, a preset name or a mapping, in a new run directory.
 
     `env_fn` builds your environment without registering it (a resume then needs it again).
-    `init_from` is "RUN[:STEP]": start from that run's policy. `group` names the group of seeds the run belongs to.
+    `init_from` is "RUN[:STEP]": start from that run's policy. `group` and `sweep` name what the run belongs to.
     """
     cfg = with_secrets(as_config(cfg))
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads):
@@ -85,7 +87,7 @@ def train(
             users = user_parts(cfg)
             if init_from is not None:
                 warm_start(trainer, cfg, init_from)
-            run = RunDir.create(cfg, source=source, argv=argv, parent=init_from, group=group)
+            run = RunDir.create(cfg, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
             with run.lock():
                 return execute(trainer, cfg, run, env_fn, users, signals)
         finally:
@@ -142,6 +144,7 @@ def execute(
     try:
         exact = bool(getattr(trainer.collector.env, "exact", False)) and run.info().get("exact") is not False
         run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=cfg.training.num_threads)
+        index.record(run.path)
         signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
         reason = trainer.run(total)
         signals.saved = True

@@ -343,7 +343,9 @@ def test_table() -> None:
     assert table(["seed", "run"], [["1", "a"], ["100000", "b c"]]) == "seed    run\n1       a\n100000  b c"
 
 
-@pytest.mark.parametrize(("script", "command"), [("train", "train"), ("evaluate", "eval")])
+@pytest.mark.parametrize(
+    ("script", "command"), [("train", "train"), ("evaluate", "eval"), ("sweep", "sweep"), ("analyze", "show")]
+)
 def test_scripts_take_the_flags_of_the_command(
     script: str, command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

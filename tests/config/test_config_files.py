@@ -10,14 +10,13 @@ import pytest
 from rl_training.config import TrainConfig
 from rl_training.config_loading import (
     dump_yaml,
-    is_sweep_file,
     load_config,
-    load_sweep,
     parse_config,
     preset_names,
     preset_path,
     read_yaml,
 )
+from rl_training.config_sweeps import is_sweep_file, load_sweep
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.types import ConfigError
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.config import BackboneConfig, SweepConfig, TrainConfig, WandbConfig, WrapperConfig
-from rl_training.config_loading import load_config, load_sweep, parse_config
+from rl_training.config import BackboneConfig, TrainConfig, WandbConfig, WrapperConfig
+from rl_training.config_loading import load_config, parse_config
+from rl_training.config_sweeps import SweepConfig, load_sweep
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.types import ConfigError
 

@@ -11,9 +11,9 @@ from rl_training.experiments import group_display
 from rl_training.experiments.group_display import LineView, Row, TableView, make_view, shown_rows
 
 ROWS = [
-    Row(1, "finished", 1000, 1000, 487.25),
-    Row(2, "running", 250, 1000, -12.5, 9500.4, 75.0),
-    Row(3, "waiting"),
+    Row("seed 1", "finished", 1000, 1000, 487.25),
+    Row("seed 2", "running", 250, 1000, -12.5, 9500.4, 75.0),
+    Row("seed 3", "waiting"),
 ]
 
 
@@ -43,10 +43,10 @@ def test_the_table_has_a_row_per_member() -> None:
     view.show(ROWS)
     assert [line.split() for line in text_of(stream)] == [
         ["1", "running,", "1", "finished,", "1", "waiting"],
-        ["seed", "status", "env", "steps", "return", "steps/s", "left"],
-        ["1", "finished", "1,000", "(100%)", "487.2", "-", "-"],
-        ["2", "running", "250", "(25%)", "-12.5", "9,500", "1:15"],
-        ["3", "waiting", "-", "-", "-", "-"],
+        ["run", "status", "env", "steps", "return", "steps/s", "left"],
+        ["seed", "1", "finished", "1,000", "(100%)", "487.2", "-", "-"],
+        ["seed", "2", "running", "250", "(25%)", "-12.5", "9,500", "1:15"],
+        ["seed", "3", "waiting", "-", "-", "-", "-"],
     ]
     view.message("seed 2: failed; [red] is no colour here")
     assert "seed 2: failed; [red] is no colour here\n" in stream.getvalue()
@@ -58,9 +58,9 @@ def test_the_table_has_a_row_per_member() -> None:
 
 
 def test_a_low_terminal_shows_who_is_busy() -> None:
-    rows = [Row(seed, "running" if seed in (40, 70) else "waiting") for seed in range(100)]
-    rows[90] = Row(90, "failed")
-    assert [row.seed for row in shown_rows(rows, 5)] == [0, 1, 40, 70, 90]
+    rows = [Row(f"seed {seed}", "running" if seed in (40, 70) else "waiting") for seed in range(100)]
+    rows[90] = Row("seed 90", "failed")
+    assert [row.label for row in shown_rows(rows, 5)] == [f"seed {seed}" for seed in (0, 1, 40, 70, 90)]
     stream = Terminal()
     view = make_view(stream=stream)
     view.show(rows)

@@ -13,9 +13,11 @@ import pytest
 from group_cases import new_group
 
 from rl_training.experiments.group_display import LineView
-from rl_training.experiments.group_runner import GroupRunner, error_line, latest_progress, tail_rows
-from rl_training.experiments.groups import Member, SeedGroup
+from rl_training.experiments.group_runner import GroupRunner, error_line, latest_progress
+from rl_training.experiments.groups import SeedGroup
+from rl_training.experiments.members import Member
 from rl_training.experiments.membership import VARIABLE, Lifeline
+from rl_training.json_rows import tail_rows
 
 
 class QuickGroup(SeedGroup):

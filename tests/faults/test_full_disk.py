@@ -45,7 +45,8 @@ def check_full_from(shell: Shell, folder: Path, expected: Reference, point: str)
     code = command.wait()
     if code != 0:
         assert_explained(command)
-        assert all((run / "run.json").is_file() for run in runs.iterdir()), "half a directory was left"
+        folders = [path for path in runs.iterdir() if path.is_dir()]
+        assert all((run / "run.json").is_file() for run in folders), "half a directory was left"
         for run in run_directories(runs):
             if latest_step(run) >= 0:
                 expected.assert_on_the_way(run)

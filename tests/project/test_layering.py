@@ -24,9 +24,9 @@ types registry schedules seeding numerics returns atomic_io json_rows signals bl
 hparams
 config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
-config_loading presets
+config_loading config_sweeps presets
 context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files environment_info secrets video
-logging tensorboard wandb_sink progress_display runs segments checkpoint_folder checkpointing
+logging tensorboard wandb_sink progress_display index runs segments checkpoint_folder checkpointing
 envs data models devices
 collector env_runner eval
 algorithms

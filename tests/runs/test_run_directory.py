@@ -21,8 +21,8 @@ from rl_training.runs import RunDir, metrics_sha256
 from rl_training.types import ConfigError, RunError
 
 FIELDS = (
-    "id name status started ended exit_code config_sha256 metrics_sha256 group sweep parent versions hardware threads "
-    "exact argv git"
+    "id name algo env_id seed tags status started ended exit_code config_sha256 metrics_sha256 group sweep parent "
+    "versions hardware threads exact argv git"
 )
 
 
@@ -295,6 +295,9 @@ def test_no_secret_gets_into_a_run_directory(planted: TrainConfig, monkeypatch: 
     assert len(texts) >= 8
     leaks = [(path.name, secret) for path, text in texts.items() for secret in PLANTED if secret in text]
     assert leaks == []
+    index = b"".join(path.read_bytes() for path in run.path.parent.glob("index.sqlite*"))
+    assert run.path.name.encode() in index
+    assert [secret for secret in PLANTED if secret.encode() in index] == []
     diff = (run.path / "git.diff").read_text()
     assert "+password: ${env:PASSWORD}" in diff
     assert "+api_key = '${env:API_KEY}'" in diff

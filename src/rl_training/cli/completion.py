@@ -39,6 +39,7 @@ complete -c rl -a '(__rl_complete)'
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 MAX_RUNS = 200
+RUN_COMMANDS = ("eval", "resume", "show", "tag", "diff", "verify", "archive")
 
 
 def completion_command(arguments: Arguments) -> int:
@@ -124,7 +125,7 @@ def flag_values(command: Command, flag: str) -> list[str] | None:
 def positional_values(command: Command) -> list[str]:
     if command.name in ("train", "config show"):
         return presets()
-    if command.name in ("eval", "resume"):
+    if command.name in RUN_COMMANDS:
         return run_names()
     if command.name == "completion":
         return list(SCRIPTS)
@@ -138,9 +139,10 @@ def presets() -> list[str]:
 
 
 def run_names(output_dir: str = "runs") -> list[str]:
-    """`latest`, the newest run directories here and the newest groups."""
+    """`latest`, the newest run directories here, the newest groups and sweeps."""
     found: list[str] = []
-    for folder, record in ((output_dir, "run.json"), (f"{output_dir}/groups", "group.json")):
+    places = {output_dir: "run.json", f"{output_dir}/groups": "group.json", f"{output_dir}/sweeps": "sweep.json"}
+    for folder, record in places.items():
         names: list[str] = []
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             names = sorted((e.name for e in entries if Path(e.path, record).is_file()), key=lambda n: n[-15:])

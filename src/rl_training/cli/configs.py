@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,13 @@ def validated(name: str) -> dict[str, Any]:
 
 def summary_of(name: str) -> str:
     from rl_training.config import builtin_spec
-    from rl_training.config_loading import is_sweep_file, load_config, load_sweep
+    from rl_training.config_loading import load_config
+    from rl_training.config_sweeps import is_sweep_file, load_sweep, trials_of
 
     if is_sweep_file(name):
         sweep = load_sweep(name)
-        runs = math.prod(len(values) for values in sweep.sweep.values())
-        return f"a sweep of {runs} configs on {sweep.base_config}"
+        trials, seeds = len(trials_of(sweep)), len(sweep.seeds or sweep.sweep.get("seed", (0,)))
+        return f"a sweep of {trials * seeds} configs on {sweep.base_config}"
     cfg = load_config(name)
     unchecked = "" if builtin_spec(cfg.algo) else " (its hparams are checked when it is built)"
     return f"{cfg.algo} on {cfg.env_id}{unchecked}"

@@ -13,7 +13,8 @@ from rl_training.cli.output import bold, note, print_json, stdout_for_the_result
 
 if TYPE_CHECKING:
     from rl_training.config import TrainConfig
-    from rl_training.experiments.groups import Member, SeedGroup
+    from rl_training.experiments.groups import SeedGroup
+    from rl_training.experiments.members import Member
 
 MAX_SEED = 2**32 - 1
 MAX_RUNS = 10_000

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Command, Option
-from rl_training.cli.commands import COMMANDS, EXIT_CODES, FIRST, OTHERS
+from rl_training.cli.commands import COMMANDS, EXIT_CODES, FIRST, OTHERS, RUNS
 from rl_training.cli.output import bold
 from rl_training.version import __version__
 
@@ -29,6 +29,8 @@ def overview() -> str:
         f"{bold('usage')}  rl COMMAND [arguments]      rl COMMAND --help tells more",
         "",
         *(entry(command.name, command.summary, left=18) for command in FIRST),
+        "",
+        *(entry(command.name, command.summary, left=18) for command in RUNS),
         "",
         *(entry(command.name, command.summary, left=18) for command in OTHERS),
         "",

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))
+
 
 def bold(text: str) -> str:
     """`text` in bold on a terminal, as it is elsewhere (or with NO_COLOR set)."""
@@ -38,6 +40,27 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value)
+
+
+def amount(size: float) -> str:
+    """Bytes as a person reads them.
+
+    >>> amount(1_500_000), amount(20)
+    ('1.5 MB', '20.0 bytes')
+    """
+    unit, name = next((unit, name) for unit, name in UNITS if size >= unit or unit == 1)
+    return f"{size / unit:,.1f} {name}"
+
+
+def printable(text: str) -> str:
+    """A text from a file or a user without anything that a terminal would obey or hide.
+
+    >>> printable("a\\x1b[31m\\nb")
+    'a\\\\x1b[31m\\\\nb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

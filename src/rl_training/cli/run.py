@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_group
-from rl_training.cli.output import bold, note, print_json, stdout_for_the_result
+from rl_training.cli.output import amount, bold, note, print_json, stdout_for_the_result
+from rl_training.cli.sweep import resume_sweep
 
 if TYPE_CHECKING:
     from rl_training.config import TrainConfig
     from rl_training.experiments.groups import SeedGroup
+    from rl_training.experiments.sweeps import Sweep
     from rl_training.runs import RunDir
     from rl_training.trainer import TrainResult
 
 DEBUG_ROLLOUTS = 4
 DEBUG_EPISODES = 2
-UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))
 DEFAULT_BLOCK = 256
 """Env steps that stand for a rollout where the algorithm has no `num_steps`."""
 
@@ -57,11 +58,13 @@ def train_command(arguments: Arguments) -> int:
             source=source_text(arguments) if member is None else member.source,
             argv=arguments.words,
             group=None if member is None else member.group,
+            sweep=None if member is None else member.sweep,
         )
     return _finish(result, arguments)
 
 
 def eval_command(arguments: Arguments) -> int:
+    from rl_training.experiments.sweeps import Sweep
     from rl_training.runs import RunDir
 
     checkpoint = arguments.text("checkpoint") or "latest"
@@ -79,6 +82,10 @@ def eval_command(arguments: Arguments) -> int:
     }
     video = arguments.text("video") or arguments.switch("video")
     target = find_target(arguments)
+    if isinstance(target, Sweep):
+        raise UsageError(
+            f"a sweep is not evaluated as a whole; name one of its runs ('rl list sweep={target.info.id}')"
+        )
     if not isinstance(target, RunDir):
         return eval_group(target, as_json=arguments.switch("json"), video=video, **options)
     with stdout_for_the_result(arguments.switch("json")):
@@ -94,12 +101,17 @@ def eval_command(arguments: Arguments) -> int:
 
 def resume_command(arguments: Arguments) -> int:
     from rl_training.experiments.membership import join_group
+    from rl_training.experiments.sweeps import Sweep
     from rl_training.runs import RunDir
 
     join_group()
     total_timesteps = arguments.number("total-timesteps", low=1)
     jobs = arguments.number("jobs", low=1)
     target = find_target(arguments)
+    if isinstance(target, Sweep):
+        if total_timesteps is not None:
+            raise UsageError("a sweep keeps its configs; drop --total-timesteps")
+        return resume_sweep(target, jobs=jobs, retries=None, as_json=arguments.switch("json"))
     if not isinstance(target, RunDir):
         return resume_group(target, jobs=jobs, total_timesteps=total_timesteps, as_json=arguments.switch("json"))
     if jobs is not None:
@@ -163,15 +175,15 @@ def debug_config(arguments: Arguments, cfg: TrainConfig) -> TrainConfig:
     return config_of(arguments, changes)
 
 
-def find_target(arguments: Arguments) -> RunDir | SeedGroup:
-    """The run or the group of seeds that was named."""
-    from rl_training.experiments.groups import find_run_or_group
+def find_target(arguments: Arguments) -> RunDir | SeedGroup | Sweep:
+    """The run, the group of seeds or the sweep that was named."""
+    from rl_training.experiments.sweeps import find_runs
     from rl_training.types import RunError
 
     named = arguments.positional[0] if arguments.positional else arguments.text("resume")
     output_dir = arguments.text("output-dir") or arguments.overrides.get("output_dir") or "runs"
     try:
-        return find_run_or_group(str(named), output_dir)
+        return find_runs(str(named), output_dir)
     except RunError as error:
         raise UsageError(str(error)) from error
 
@@ -232,8 +244,7 @@ def quantity(key: str, value: Any) -> str:
         return str(value)
     if not key.endswith("_bytes"):
         return f"{value:,}"
-    unit, name = next((size, name) for size, name in UNITS if value >= size or size == 1)
-    return f"{value / unit:,.1f} {name}"
+    return amount(value)
 
 
 def score_text(result: dict[str, Any]) -> str:

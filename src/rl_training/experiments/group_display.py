@@ -14,7 +14,7 @@ from rl_training.progress_display import LINE_SECONDS, format_seconds, wants_bar
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-COLUMNS = ("seed", "status", "env steps", "return", "steps/s", "left")
+COLUMNS = ("run", "status", "env steps", "return", "steps/s", "left")
 COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "failed": "red", "killed": "red"}
 ORDER = ("running", "failed", "killed", "stopped", "finished", "waiting")
 """Who is shown first where the terminal is too low for all."""
@@ -26,7 +26,8 @@ FRAME_LINES = 4
 class Row:
     """One member as it is now."""
 
-    seed: int
+    label: str
+    """What it is called: `seed 3`."""
     status: str
     env_steps: int | None = None
     total: int | None = None
@@ -37,7 +38,7 @@ class Row:
     def cells(self) -> list[str]:
         share = f" ({min(100 * self.env_steps // self.total, 100)}%)" if self.env_steps and self.total else ""
         return [
-            str(self.seed),
+            self.label,
             self.status,
             "-" if self.env_steps is None else f"{self.env_steps:,}{share}",
             "-" if self.score is None else f"{self.score:.1f}",
@@ -90,7 +91,7 @@ class LineView:
         self._next = now + LINE_SECONDS
         for row in rows:
             if row.status == "running" and row.env_steps is not None:
-                self.message(f"seed {row.seed}: {', '.join(row.facts())}")
+                self.message(f"{row.label}: {', '.join(row.facts())}")
 
     def event(self, text: str) -> None:
         self.message(text)
@@ -134,7 +135,7 @@ class TableView:
 
 
 def group_table(rows: Sequence[Row], height: int) -> RichTable:
-    """At most `height` members, those that do something first, in the order of their seeds; the title counts all."""
+    """At most `height` members, those that do something first, in their own order; the title counts all."""
     from rich.table import Table
 
     counts = Counter(row.status for row in rows)
@@ -142,11 +143,11 @@ def group_table(rows: Sequence[Row], height: int) -> RichTable:
     chosen = shown_rows(rows, height)
     table = Table(box=None, pad_edge=False, title=summary, title_justify="left", title_style="bold")
     for column in COLUMNS:
-        numeric: dict[str, Any] = {"justify": "right"} if column not in ("seed", "status") else {}
+        numeric: dict[str, Any] = {"justify": "right"} if column not in ("run", "status") else {}
         table.add_column(column, **numeric)
     for row in chosen:
-        seed, status, *rest = row.cells()
-        table.add_row(seed, f"[{COLOURS.get(row.status, 'dim')}]{status}[/]", *rest)
+        label, status, *rest = row.cells()
+        table.add_row(label, f"[{COLOURS.get(row.status, 'dim')}]{status}[/]", *rest)
     if len(chosen) < len(rows):
         table.add_row("...", f"[dim]{len(rows) - len(chosen)} more[/]")
     return table

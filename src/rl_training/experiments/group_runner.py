@@ -1,4 +1,4 @@
-"""Trains the members of a group: plain `rl` processes side by side, each watched, none able to end another.
+"""Trains the members of a group or a sweep: plain `rl` processes side by side, each watched, none able to end another.
 
 Members have sessions of their own, so a Ctrl-C reaches the parent alone, which passes it on once (a second one means
 "at once"). They stop by themselves when the parent is gone (`membership`).
@@ -6,13 +6,13 @@ Members have sessions of their own, so a Ctrl-C reaches the parent alone, which 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,17 +22,19 @@ from typing import Any
 from rl_training.atomic_io import atomic_write
 from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_display import GroupView, Row
-from rl_training.experiments.groups import Member, SeedGroup
+from rl_training.experiments.members import Member, RunSet
 from rl_training.experiments.membership import Lifeline
+from rl_training.json_rows import tail_rows
 from rl_training.progress_display import RateMeter
 from rl_training.run_lock import holder_of
 from rl_training.signals import requeue_under_slurm
 from rl_training.types import RLTrainingError
 
+Key = tuple[int | None, int]
+"""What tells members apart."""
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.5
 """How often the members' logs are read."""
-TAIL_BYTES = 2**16
 ERROR_LINES = 20
 STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 75}
 """Signals that are passed on to the members, and what the group then exits with."""
@@ -59,18 +61,31 @@ class Job:
 
 
 class GroupRunner:
-    """Runs every member that is not finished, at most `jobs` at a time."""
+    """Runs the given members, or every one that is not finished, at most `jobs` at a time.
 
-    def __init__(self, group: SeedGroup, jobs: int, view: GroupView) -> None:
+    One that fails is tried again up to `retries` times, from its last checkpoint.
+    """
+
+    def __init__(
+        self,
+        group: RunSet,
+        jobs: int,
+        view: GroupView,
+        *,
+        members: Sequence[Member] | None = None,
+        retries: int = 0,
+    ) -> None:
         self.group = group
         self.jobs = jobs
         self.view = view
-        self.total = group.info.total_timesteps or group.config().training.total_timesteps
-        self.waiting = group.unfinished()
+        self.retries = retries
+        self.waiting = group.unfinished() if members is None else list(members)
+        self.totals = {member.key: group.total(member) for member in self.waiting}
         self.running: list[Job] = []
-        self.ended: dict[int, Job] = {}
+        self.ended: dict[Key, Job] = {}
         self.stopped_by: signal.Signals | None = None
-        self._announced: set[int] = set()
+        self._failures: Counter[Key] = Counter()
+        self._announced: set[Key] = set()
         self._stop_announced = False
         self._next_look = 0.0
         self._save_error = ""
@@ -138,15 +153,15 @@ class GroupRunner:
             if len(self.running) >= self.jobs or self.stopped_by is not None:
                 return
             if holder := self.group.busy(member):
-                if member.seed not in self._announced:
+                if member.key not in self._announced:
                     text = f"process {holder.pid} on {holder.host} has its run; waiting until that ends"
-                    self._tell("message", f"seed {member.seed}: {text}")
-                self._announced.add(member.seed)
+                    self._tell("message", f"{self.group.label(member)}: {text}")
+                self._announced.add(member.key)
                 continue
             self.waiting.remove(member)
             self.group.observe_member(member)
             if member.status == "finished":  # by the process that had it
-                self._tell("event", f"seed {member.seed}: finished")
+                self._tell("event", f"{self.group.label(member)}: finished")
                 continue
             self._start(member)
 
@@ -157,7 +172,7 @@ class GroupRunner:
             words = self.group.command(member)
         except RLTrainingError as error:
             member.status, member.reason = "failed", str(error)
-            self._tell("message", f"seed {member.seed}: failed, {error}")
+            self._tell("message", f"{self.group.label(member)}: failed, {error}")
             return
         secrets = self.group.redactor.needed_values
         with open(log, "ab") as output:
@@ -169,7 +184,7 @@ class GroupRunner:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=[self.lifeline.descriptor],
-                env={**os.environ, **secrets, **self.lifeline.variables(self.group.info.id, self.group.path)},
+                env={**os.environ, **secrets, **self._membership(member)},
             )
         self.running.append(Job(member, process, log, log_start))
         if self.stopped_by is not None:  # the signal came while the process was being made
@@ -177,7 +192,10 @@ class GroupRunner:
         member.status, member.exit_code, member.reason = "running", None, None
         member.words, member.process = ["rl", *words], holder_of(process.pid)
         self._save()
-        self._tell("event", f"seed {member.seed}: {'resumed' if words[0] == 'resume' else 'started'}")
+        self._tell("event", f"{self.group.label(member)}: {'resumed' if words[0] == 'resume' else 'started'}")
+
+    def _membership(self, member: Member) -> dict[str, str]:
+        return self.lifeline.variables(self.group.group_of(member), self.group.path, sweep=self.group.sweep)
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
@@ -196,18 +214,19 @@ class GroupRunner:
 
     def rows(self) -> list[Row]:
         """Every member as it is now."""
-        jobs = {job.member.seed: job for job in [*self.ended.values(), *self.running]}
-        return [self._row(member, jobs.get(member.seed)) for member in self.group.members]
+        jobs = {job.member.key: job for job in [*self.ended.values(), *self.running]}
+        return [self._row(member, jobs.get(member.key)) for member in self.group.members]
 
     def _row(self, member: Member, job: Job | None) -> Row:
+        label = self.group.label(member)
         if job is None:
-            return Row(member.seed, member.status)
-        steps = job.progress.get("env_steps")
+            return Row(label, member.status)
+        steps, total = job.progress.get("env_steps"), self.totals[member.key]
         score = job.progress.get(EVALUATION, job.progress.get(TRAINING))
         if member.status != "running" or steps is None:
-            return Row(member.seed, member.status, steps, self.total, score)
-        left = job.meter.seconds_left(steps, self.total)
-        return Row(member.seed, member.status, steps, self.total, score, job.meter.rate, left)
+            return Row(label, member.status, steps, total, score)
+        left = job.meter.seconds_left(steps, total)
+        return Row(label, member.status, steps, total, score, job.meter.rate, left)
 
     def _collect(self) -> None:
         for job in list(self.running):
@@ -215,7 +234,7 @@ class GroupRunner:
             if exit_code is None:
                 continue
             self.running.remove(job)
-            self.ended[job.member.seed] = job
+            self.ended[job.member.key] = job
             self._end(job, exit_code)
             self._save()
 
@@ -235,17 +254,21 @@ class GroupRunner:
         else:
             member.status, member.reason = "failed", self.group.redactor.text(error_line(job.new_lines()))
         facts = [f"{member.status} after {time.monotonic() - job.started:.0f} s", *self._row(member, job).facts()]
-        self._tell("event", f"seed {member.seed}: {', '.join(facts)}")
+        self._tell("event", f"{self.group.label(member)}: {', '.join(facts)}")
         if member.reason is not None:
             self._explain(job, member.reason)
         self._redact(job.log)
+        self._failures[member.key] += member.status in ("failed", "killed")
+        if member.status in ("failed", "killed") and self._failures[member.key] <= self.retries:
+            self._tell("message", f"{self.group.label(member)}: trying again")
+            self.waiting.append(member)
 
     def _explain(self, job: Job, reason: str) -> None:
         """Why a member ended badly; the lines around it only for the first of those that say the same."""
-        seed, status = job.member.seed, job.member.status
+        label, status = self.group.label(job.member), job.member.status
         is_known = any(member.reason == reason for member in self.group.members if member is not job.member)
         lines = job.new_lines()[-ERROR_LINES:] if status == "failed" and not is_known else []
-        self._tell("message", "\n".join([f"seed {seed}: {status}; {reason}", *(f"  {line}" for line in lines)]))
+        self._tell("message", "\n".join([f"{label}: {status}; {reason}", *(f"  {line}" for line in lines)]))
         self._tell("message", f"  see {job.log}")
 
     def _redact(self, log: Path) -> None:
@@ -263,22 +286,6 @@ def latest_progress(path: Path) -> dict[str, Any]:
     for row in tail_rows(path):
         found |= {name: row[name] for name in ("env_steps", EVALUATION, TRAINING) if row.get(name) is not None}
     return found
-
-
-def tail_rows(path: Path) -> Sequence[Mapping[str, Any]]:
-    """The whole rows in the last part of a JSONL file that may be growing, or be cut back, at this moment."""
-    try:
-        with open(path, "rb") as file:
-            start = max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0)
-            file.seek(start)
-            lines = file.read().split(b"\n")
-    except OSError:
-        return []
-    rows = []
-    for line in lines[bool(start) : -1]:
-        with suppress(ValueError):
-            rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
 
 
 def error_line(lines: Sequence[str]) -> str:

@@ -16,7 +16,8 @@ import numpy as np
 from rl_training.atomic_io import atomic_write
 from rl_training.checkpointing import CheckpointManager
 from rl_training.experiments.curves import EVALUATION, TRAINING, read_curve
-from rl_training.experiments.groups import Member, SeedGroup
+from rl_training.experiments.groups import SeedGroup
+from rl_training.experiments.members import Member
 from rl_training.experiments.statistics import estimate
 from rl_training.run_names import readable_errors
 from rl_training.seeding import stream

@@ -18,7 +18,8 @@ from pathlib import Path
 from rl_training.signals import EXIT_CODES, REQUEUE_VARIABLE
 
 VARIABLE = "RL_TRAINING_GROUP"
-"""Environment variable of a member: the reading end of the pipe, the group's id and its folder, with colons between."""
+"""Environment variable of a member: the reading end of the pipe (nothing where no parent waits), the group's id, the
+sweep's id (nothing outside of one) and the folder of the whole, with colons between."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Membership:
     """The group that this process trains for."""
 
     group: str
+    sweep: str | None
     folder: Path
 
     @property
@@ -41,13 +43,18 @@ class Lifeline:
     def __init__(self) -> None:
         self.descriptor, self._held = os.pipe()
 
-    def variables(self, group: str, folder: Path) -> dict[str, str]:
+    def variables(self, group: str, folder: Path, *, sweep: str | None = None) -> dict[str, str]:
         """What to add to a member's environment; it must inherit `descriptor` too."""
-        return {VARIABLE: f"{self.descriptor}:{group}:{folder}", REQUEUE_VARIABLE: "0"}
+        return {**membership_variable(group, folder, sweep, str(self.descriptor)), REQUEUE_VARIABLE: "0"}
 
     def close(self) -> None:
         os.close(self.descriptor)
         os.close(self._held)
+
+
+def membership_variable(group: str, folder: Path, sweep: str | None, descriptor: str = "") -> dict[str, str]:
+    """The environment of a member; without a descriptor, of one that no parent looks after."""
+    return {VARIABLE: f"{descriptor}:{group}:{sweep or ''}:{folder}"}
 
 
 def join_group() -> Membership | None:
@@ -58,13 +65,16 @@ def join_group() -> Membership | None:
     value = os.environ.pop(VARIABLE, None)
     if value is None:
         return None
-    number, group, folder = value.split(":", 2)
+    number, group, sweep, folder = value.split(":", 3)
+    member = Membership(group, sweep or None, Path(folder))
+    if not number:
+        return member
     descriptor = int(number)
     os.set_inheritable(descriptor, False)
     if select.select([descriptor], [], [], 0)[0]:  # the parent was gone before this process had begun
         sys.exit(EXIT_CODES[signal.SIGTERM])
     threading.Thread(target=_stop_with_parent, args=(descriptor,), name="group-lifeline", daemon=True).start()
-    return Membership(group, Path(folder))
+    return member
 
 
 def _stop_with_parent(descriptor: int) -> None:

@@ -1,0 +1,187 @@
+"""`rl list`, `show`, `tag`, `diff`, `index rebuild`: what is known of runs. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.arguments import Arguments, UsageError
+from rl_training.cli.output import bold, note, print_json, printable, table
+
+if TYPE_CHECKING:
+    from rl_training.experiments.filters import Key
+    from rl_training.experiments.groups import SeedGroup
+    from rl_training.experiments.sweeps import Sweep
+    from rl_training.runs import RunDir
+
+SHOWN = "directory,status,environment,algorithm,seed,env_steps,reward,tags"
+"""Columns of `rl list` where nobody says otherwise."""
+LIMIT = 50
+CELL = 60
+"""Characters of a cell; `--json` has all of them."""
+
+
+def list_command(arguments: Arguments) -> int:
+    from rl_training.experiments.filters import find_key
+    from rl_training.experiments.tracker import ExperimentTracker
+
+    as_json = arguments.switch("json")
+    typed = arguments.text("columns")
+    names = [name.strip() for name in (typed or SHOWN).split(",") if name.strip()]
+    keys = {name: find_key(name) for name in names}
+    limit = arguments.number("limit")
+    everything = as_json and typed is None
+    rows = ExperimentTracker(arguments.text("output-dir") or "runs").find_experiments(
+        *arguments.positional,
+        arguments.text("filter") or "",
+        sort=arguments.text("sort"),
+        large={"results"} if everything else {key.column for key in keys.values()},
+    )
+    shown = rows if limit == 0 or (limit is None and as_json) else rows[: limit or LIMIT]
+    if as_json:
+        print_json(shown if everything else [{name: key.of(row) for name, key in keys.items()} for row in shown])
+    elif shown:
+        print(table(names, [[cell(key, row) for key in keys.values()] for row in shown]))
+        if len(shown) < len(rows):
+            note(f"{len(shown)} of {len(rows)} runs; --limit 0 shows all")
+    else:
+        note("no runs" if not (arguments.positional or arguments.text("filter")) else "no run passes the filter")
+    return 0
+
+
+def cell(key: Key, row: dict[str, Any]) -> str:
+    """A value as a person reads it, with nothing in it that a terminal would obey."""
+    value = key.of(row)
+    if value is None or value == []:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}" if key.column == "reward" else f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if key.column == "env_steps" else str(value)
+    text = printable(", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    return text if len(text) <= CELL else f"{text[: CELL - 3]}..."
+
+
+def show_command(arguments: Arguments) -> int:
+    from rl_training.experiments.sweeps import find_runs
+    from rl_training.index import describe
+    from rl_training.runs import RunDir
+    from rl_training.types import RunError
+
+    try:
+        found = find_runs(arguments.positional[0], arguments.text("output-dir") or "runs")
+    except RunError as error:
+        raise UsageError(str(error)) from error
+    if not isinstance(found, RunDir):
+        return show_many(found, as_json=arguments.switch("json"))
+    row = describe(found.path)
+    if arguments.switch("json"):
+        print_json({"path": found.path, **row, "info": found.info()})
+    else:
+        print(run_text(found, row))
+    return 0
+
+
+def show_many(found: SeedGroup | Sweep, *, as_json: bool) -> int:
+    """A group or a sweep as it is now: the table and the statistics that its own command prints at the end."""
+    from rl_training.cli import group as group_texts
+    from rl_training.cli import sweep as sweep_texts
+    from rl_training.experiments.group_summary import summarize
+    from rl_training.experiments.groups import SeedGroup
+    from rl_training.experiments.sweeps import summarize_sweep
+
+    if isinstance(found, SeedGroup):
+        summary = summarize(found)
+        lines = [group_texts.runs_table(found), group_texts.group_text(found, summary, [])]
+    else:
+        summary = summarize_sweep(found)
+        lines = [sweep_texts.trials_table(summary["trials"]), sweep_texts.sweep_text(found)]
+    if as_json:
+        print_json({"path": found.path.absolute(), **summary})
+    else:
+        print("\n".join(lines))
+    return 0
+
+
+def run_text(run: RunDir, row: dict[str, Any]) -> str:
+    """What is known of one run, in lines."""
+    from rl_training.experiments.filters import Key
+    from rl_training.runs import CLOCK_KEYS
+
+    facts = [
+        *("status", "name", "algorithm", "environment", "seed", "tags", "group", "sweep", "parent"),
+        *("started", "ended", "exit_code", "cleaned", "env_steps", "reward", "seconds", "git", "config_sha256"),
+    ]
+    lines = [bold(str(run.path))]
+    lines += [f"  {name:<14}{cell(Key(name), row)}" for name in facts if row[name] not in (None, [])]
+    results = {k: v for k, v in row["results"].items() if isinstance(v, int | float) and not k.startswith(CLOCK_KEYS)}
+    if results:
+        lines += ["", bold("results")]
+        lines += [f"  {printable(name):<28}{cell(Key('results', (name,)), row)}" for name in sorted(results)]
+    next_step = "resume" if row["status"] in ("stopped", "killed", "failed") else "eval"
+    return "\n".join([*lines, *(["", f"  next          rl {next_step} {run.path}"] if not row["cleaned"] else [])])
+
+
+def tag_command(arguments: Arguments) -> int:
+    from rl_training.experiments.tracker import add_tags
+    from rl_training.index import record
+
+    named, *tags = arguments.positional
+    removed = [tag for tag in (arguments.text("remove") or "").split(",") if tag]
+    if not tags and not removed:
+        raise UsageError("'rl tag' needs tags to add, or --remove with tags to take away")
+    run = find_run(arguments, named)
+    now = add_tags(run, tags, remove=removed)
+    record(run.path)
+    if arguments.switch("json"):
+        print_json({"run": run.path, "tags": now})
+    else:
+        print(f"{run.path.name}: {printable(', '.join(now)) or 'no tags'}")
+    return 0
+
+
+def diff_command(arguments: Arguments) -> int:
+    from rl_training.experiments.run_diff import run_differences
+
+    one, other = (find_run(arguments, named) for named in arguments.positional)
+    found = run_differences(one, other)
+    if arguments.switch("json"):
+        print_json({"runs": [one.path, other.path], **found})
+        return 0
+    print(f"{bold('A')}  {one.path}\n{bold('B')}  {other.path}")
+    for part, changes in found.items():
+        print(f"\n{bold(part)}" + ("" if changes else "  the same"))
+        for name, values in changes.items():
+            before, after = (printable("-" if value is None else str(value))[:CELL] for value in values)
+            print(f"  {printable(name):<32}  {before}  ->  {after}")
+    return 0
+
+
+def rebuild_command(arguments: Arguments) -> int:
+    import sqlite3
+
+    from rl_training.index import RunIndex
+    from rl_training.types import RunError
+
+    index = RunIndex(arguments.text("output-dir") or "runs")
+    if not index.output_dir.is_dir():
+        raise UsageError(f"no folder '{index.output_dir}'; name it with --output-dir")
+    try:
+        count, mode = index.rebuild(), index.journal_mode()
+    except (sqlite3.Error, OSError) as error:
+        raise RunError(f"cannot write the index '{index.path}': {error}; make it and its folder yours") from error
+    if arguments.switch("json"):
+        print_json({"index": index.path, "runs": count, "journal_mode": mode})
+    else:
+        print(f"{index.path}: {count} runs")
+    return 0
+
+
+def find_run(arguments: Arguments, named: str) -> RunDir:
+    """The run that was named on the command line."""
+    from rl_training.runs import RunDir
+    from rl_training.types import RunError
+
+    try:
+        return RunDir.open(named, arguments.text("output-dir") or "runs")
+    except RunError as error:
+        raise UsageError(str(error)) from error

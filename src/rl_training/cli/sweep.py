@@ -1,0 +1,207 @@
+"""`rl sweep`: many configs from one file. What a sweep is and how it runs is in `experiments`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.arguments import Arguments, UsageError
+from rl_training.cli.group import parse_seeds
+from rl_training.cli.output import note, print_json, printable, table
+
+if TYPE_CHECKING:
+    from rl_training.experiments.sweeps import Sweep
+
+
+def sweep_command(arguments: Arguments) -> int:
+    jobs, retries = arguments.number("jobs", low=1), arguments.number("retries")
+    as_json = arguments.switch("json")
+    if arguments.switch("resume"):
+        sweep = named_sweep(arguments)
+        only = arguments.number("only")
+        if only is not None:
+            return run_only(sweep, only)
+        return resume_sweep(sweep, jobs=jobs, retries=retries, as_json=as_json)
+    if arguments.switch("only"):
+        raise UsageError("--only is for one run of a sweep that exists; name it with --resume")
+    if arguments.switch("dry-run"):
+        return dry_run(arguments)
+    sweep = new_sweep(arguments)
+    if arguments.text("emit"):
+        return emit(sweep, as_json=as_json)
+    with sweep.lock():
+        return run_sweep(sweep, jobs=jobs, retries=retries, retry_failed=False, as_json=as_json)
+
+
+def new_sweep(arguments: Arguments) -> Sweep:
+    """The sweep of the file that was named, with flags on top of its base."""
+    from dataclasses import replace
+
+    from rl_training.cli.overrides import field_values
+    from rl_training.config_files import find_config
+    from rl_training.config_sweeps import load_sweep
+    from rl_training.experiments.sweeps import Sweep
+
+    file, seeds = sweep_file(arguments), chosen_seeds(arguments)
+    config = load_sweep(file)
+    jobs, retries = arguments.number("jobs", low=1), arguments.number("retries")
+    return Sweep.create(
+        replace(
+            config,
+            parallel_jobs=jobs or config.parallel_jobs,
+            retries=config.retries if retries is None else retries,
+        ),
+        overrides=field_values(arguments),
+        seeds=seeds,
+        argv=arguments.words,
+        source=find_config(file).path.read_text(encoding="utf-8-sig"),
+    )
+
+
+def sweep_file(arguments: Arguments) -> str:
+    from rl_training.cli.run import source_of
+
+    file = source_of(arguments)
+    if file is None:
+        raise UsageError("'rl sweep' needs a sweep file, or --resume with a sweep (see 'rl sweep --help')")
+    return file
+
+
+def chosen_seeds(arguments: Arguments) -> list[int]:
+    """The seeds of --seed, which belong to the sweep and not to its base."""
+    return parse_seeds(arguments.overrides.pop("seed")) if "seed" in arguments.overrides else []
+
+
+def dry_run(arguments: Arguments) -> int:
+    """The trials, without starting them."""
+    from rl_training.config_sweeps import load_sweep, seeds_of, trials_of
+
+    sweep = load_sweep(sweep_file(arguments))
+    trials, seeds = trials_of(sweep), chosen_seeds(arguments) or list(seeds_of(sweep))
+    if arguments.switch("json"):
+        print_json({"base_config": sweep.base_config, "seeds": seeds, "trials": trials})
+        return 0
+    keys = list(dict.fromkeys(key for trial in trials for key in trial))
+    cells = [[str(i), *(printable(str(trial.get(key, "-"))) for key in keys)] for i, trial in enumerate(trials)]
+    print(table(["trial", *keys], cells))
+    note(f"{len(trials)} trials x {len(seeds) or 1} seeds on {sweep.base_config}; dry run: nothing was written")
+    return 0
+
+
+def named_sweep(arguments: Arguments) -> Sweep:
+    from rl_training.experiments.sweeps import Sweep
+    from rl_training.types import RunError
+
+    extra = [*arguments.positional, *(f"--{path}" for path in arguments.overrides if path != "output_dir")]
+    if extra:
+        raise UsageError(f"a resumed sweep keeps its configs; drop {', '.join(extra)}")
+    try:
+        return Sweep.open(arguments.text("resume") or "latest", arguments.overrides.get("output_dir", "runs"))
+    except RunError as error:
+        raise UsageError(str(error)) from error
+
+
+def resume_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, as_json: bool) -> int:
+    """Go on with every run that is not finished; with those that failed if `retries` are asked for."""
+    with sweep.lock():
+        sweep.observe()
+        return run_sweep(sweep, jobs=jobs, retries=retries, retry_failed=bool(retries), as_json=as_json)
+
+
+def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_failed: bool, as_json: bool) -> int:
+    from rl_training.experiments.group_display import make_view
+    from rl_training.experiments.group_runner import GroupRunner
+
+    members = sweep.to_run(retry_failed=retry_failed)
+    if not members:
+        left = sweep.unfinished()
+        failed = f"; {len(left)} failed, --retries 1 tries them again" if left else ""
+        note(f"nothing to do: {len(sweep.members) - len(left)} of {len(sweep.members)} runs are finished{failed}")
+        return finish(sweep, int(bool(left)), as_json=as_json)
+    at_a_time = min(jobs or sweep.info.jobs, len(members))
+    note(f"{len(members)} runs of {len(sweep.info.trials)} trials, {at_a_time} at a time, in {sweep.path}")
+    view = make_view(live=sweep.config(0).logging.terminal)
+    tries = sweep.info.retries if retries is None else retries
+    runner = GroupRunner(sweep, at_a_time, view, members=members, retries=tries)
+    return finish(sweep, runner.run(), as_json=as_json)
+
+
+def run_only(sweep: Sweep, number: int) -> int:
+    """One run of a sweep, which takes the place of this process: for schedulers that start each by itself."""
+    from rl_training.experiments.membership import membership_variable
+
+    if number >= len(sweep.members):
+        raise UsageError(f"--only {number}: sweep '{sweep.path}' has runs 0 to {len(sweep.members) - 1}")
+    member = sweep.members[number]
+    if member.status != "finished":
+        words = sweep.command(member)
+        note(f"{sweep.label(member)}: rl {words[0]}")
+        variables = membership_variable(sweep.group_of(member), sweep.path, sweep.info.id)
+        os.execve(sys.executable, [sys.executable, "-m", "rl_training", *words], {**os.environ, **variables})
+    note(f"nothing to do: {sweep.label(member)} is finished")
+    return 0
+
+
+def emit(sweep: Sweep, *, as_json: bool) -> int:
+    from rl_training.experiments.sweeps import write_slurm_script
+
+    script = write_slurm_script(sweep)
+    if as_json:
+        print_json({"sweep": sweep.path.absolute(), "script": script, "runs": len(sweep.members)})
+    else:
+        print(script)
+        note(f"start it with `sbatch {script}`; `rl sweep --resume {sweep.path}` then shows the results")
+    return 0
+
+
+def finish(sweep: Sweep, exit_code: int, *, as_json: bool) -> int:
+    """The sweep's own results, on disk and for the reader."""
+    from rl_training.experiments.sweeps import write_sweep_summary
+
+    summary = write_sweep_summary(sweep)
+    if as_json:
+        print_json({"path": sweep.path.absolute(), "exit_code": exit_code, **summary})
+        return exit_code
+    print(trials_table(summary["trials"]))
+    print(sweep_text(sweep))
+    return exit_code
+
+
+def trials_table(trials: Sequence[dict[str, Any]]) -> str:
+    """One line per trial, the best first: what it changes and what its seeds score."""
+    keys = list(dict.fromkeys(key for trial in trials for key in trial["values"]))
+    rows = []
+    for trial in trials:
+        result = trial["return"]
+        interval = "-"
+        if result and result["iqm"]["low"] is not None:
+            interval = f"{result['iqm']['low']:.1f} to {result['iqm']['high']:.1f}"
+        rows.append(
+            [
+                str(trial["trial"]),
+                *(printable(str(trial["values"].get(key, "-"))) for key in keys),
+                f"{trial['num_scores']}/{len(trial['runs'])}",
+                f"{result['iqm']['value']:.1f}" if result else "-",
+                interval,
+                f"{result['mean']:.1f}" if result else "-",
+            ]
+        )
+    return table(["trial", *keys, "seeds", "IQM", "95% interval", "mean"], rows)
+
+
+def sweep_text(sweep: Sweep) -> str:
+    """What a user reads when a sweep is over, failures with their reasons."""
+    left = sweep.unfinished()
+    lines = ["", f"{len(sweep.members) - len(left)} of {len(sweep.members)} runs finished"]
+    for member in left:
+        reason = f"; {printable(member.reason)}" if member.reason else ""
+        lines.append(f"  {sweep.label(member)}: {member.status}{reason}")
+    lines.append(f"  sweep      {sweep.path}")
+    if left:
+        again = " --retries 1" if all(member.status == "failed" for member in left) else ""
+        lines.append(f"  next       rl sweep --resume {sweep.path}{again}")
+    else:
+        lines.append(f"  next       rl list sweep={sweep.info.id} --sort reward")
+    return "\n".join(lines)

@@ -1,0 +1,362 @@
+"""`ReproducibilityChecker`: trains a run again from its stored config and says where the two first differ.
+
+Compared are the rows of the metrics log (without the clock) and, at every step of which the run still has a checkpoint,
+the whole state of the trainer, bit for bit. Before that: the hashes that the run recorded of its config, log and files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.assembly import build_trainer
+from rl_training.callbacks import Callback
+from rl_training.checkpointing import CheckpointManager
+from rl_training.config import TrainConfig
+from rl_training.config_loading import read_yaml
+from rl_training.devices import pinned_threads
+from rl_training.environment_info import versions
+from rl_training.experiments.curves import read_rows
+from rl_training.json_rows import Row, encode_row
+from rl_training.row_log import Rows
+from rl_training.runs import CLOCK_KEYS, RunDir, metrics_sha256, public_sha256
+from rl_training.sealed_files import DamagedCheckpointError
+from rl_training.signals import StopSignals
+from rl_training.state_tree import flatten
+from rl_training.tensor_blob import parse_blob
+from rl_training.trainer import Start, execute, warm_start
+from rl_training.trainers.base import Report, Trainer
+from rl_training.types import CheckpointError, RLTrainingError, RunError
+from rl_training.user_parts import UserParts, user_parts
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two runs part."""
+
+    kind: str
+    """config, log, file, metric or tensor."""
+    what: str
+    """Name of the metric, path of the tensor, name of the file."""
+    env_steps: int | None = None
+    stored: Any = None
+    again: Any = None
+
+    def __str__(self) -> str:
+        at = "" if self.env_steps is None else f" at {self.env_steps:,} env steps"
+        values = "" if self.stored is self.again is None else f": {self.stored} stored, {self.again} again"
+        return f"{self.kind}{at}: {self.what}{values}"
+
+
+@dataclass
+class VerifyReport:
+    """What was compared, and the first difference of each kind; none means the same to the last bit."""
+
+    run: Path
+    env_steps: int = 0
+    rows: int = 0
+    checkpoints: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def reproduced(self) -> bool:
+        return not self.differences
+
+    def add(self, difference: Difference) -> None:
+        """Keep it if it is the first of its kind."""
+        if all(known.kind != difference.kind for known in self.differences):
+            self.differences.append(difference)
+
+
+class ReproducibilityChecker:
+    """Compares runs with what their configs give today, on this machine."""
+
+    def verify_experiment(self, run_dir: str | Path, *, steps: int | None = None) -> VerifyReport:
+        """Train again up to `steps` env steps (default: as far as the run came) and compare on the way."""
+        run = RunDir.open(run_dir)
+        report = VerifyReport(run.path)
+        if not check_config(run, report):
+            return report  # what would be trained is not what was trained
+        check_log(run, report)
+        intact = check_files(run, report)
+        cfg = quiet(run.config())
+        compare_versions(run, report)
+        limit = reach(run, cfg, report, steps)
+        with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
+            watcher = Comparison(run, report, limit, intact)
+            try:
+                play(replace(cfg, output_dir=folder), watcher, parent=run.info().get("parent"))
+            except RLTrainingError as error:
+                if run.info().get("status") != "failed":
+                    raise
+                report.notes.append(f"the run failed, and so it does again: {error}")
+            watcher.finish()
+        return report
+
+    def verify_resume(self, run_dir: str | Path, *, steps: int | None = None) -> VerifyReport:
+        """Train twice from the stored config, once straight through and once stopped half-way and resumed by a trainer
+        that knows only the files; then compare logs and final states."""
+        run = RunDir.open(run_dir)
+        report = VerifyReport(run.path)
+        cfg = quiet(run.config())
+        limit = reach(run, cfg, report, steps)
+        parent = run.info().get("parent")
+        with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
+            straight = play(replace(cfg, output_dir=f"{folder}/straight"), StopAt(limit), parent=parent)
+            halved = play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(max(limit // 2, 1)), parent=parent)
+            play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(limit), run=halved)
+            compare_runs(straight, halved, report)
+        return report
+
+
+# -- training again ---------------------------------------------------------------------------------------------------
+
+
+def quiet(cfg: TrainConfig) -> TrainConfig:
+    """The same training without what only looks on: no pictures, no trackers, no files but its own."""
+    unseen = replace(cfg.logging.wandb, enabled=False)
+    logging = replace(cfg.logging, terminal=False, tensorboard=False, wandb=unseen, sinks=(), video_frequency=0)
+    return replace(cfg, logging=logging, training=replace(cfg.training, checkpoint_frequency=0))
+
+
+def reach(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> int:
+    """How many env steps can be compared."""
+    logged = [int(row.get("env_steps", 0)) for row in read_rows(run.logs / "metrics.jsonl")]
+    came = max([*logged, *CheckpointManager(run.path).steps()], default=0)
+    if came == 0:
+        raise RunError(f"run '{run.path}' has logged and saved nothing yet; there is nothing to verify")
+    if came > cfg.training.total_timesteps and run.info().get("total_timesteps"):
+        came = cfg.training.total_timesteps
+        report.notes.append(f"the run was extended after {came:,} env steps; only those are compared")
+    return came if steps is None else min(steps, came)
+
+
+def play(cfg: TrainConfig, watcher: StopAt, *, parent: str | None = None, run: RunDir | None = None) -> RunDir:
+    """Train in a directory of its own, or go on in `run`, with `watcher` looking on."""
+    start: Start = "new" if run is None else "resumed"
+    with StopSignals() as signals, pinned_threads(cfg.training.num_threads):
+        trainer = build_trainer(cfg)
+        try:
+            users = user_parts(cfg)
+            if run is None and parent is not None:
+                warm_start(trainer, cfg, parent)
+            run = run or RunDir.create(cfg, parent=parent)
+            with run.lock():
+                watched = UserParts([*users.callbacks, watcher], [watcher])
+                execute(trainer, cfg, run, None, watched, signals, start=start)
+        finally:
+            trainer.close()
+        if signals.received is not None:
+            raise KeyboardInterrupt
+    return run
+
+
+class StopAt(Callback):
+    """Ends a run at `limit` env steps as a signal would, and listens to its rows without doing anything."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        if not report.final and trainer.progress.env_steps >= self.limit:
+            trainer.request_stop("far enough", interrupted=True)
+
+    def log(self, row: Row, /) -> None:
+        """A row of metrics."""
+
+    def log_eval(self, row: Row, /) -> None:
+        """An evaluation, whose numbers are in the rows of metrics too."""
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class Comparison(StopAt):
+    """Holds a training beside a stored run, row by row and checkpoint by checkpoint."""
+
+    def __init__(self, run: RunDir, report: VerifyReport, limit: int, intact: Sequence[int]) -> None:
+        super().__init__(limit)
+        self.manager = CheckpointManager(run.path, report=lambda line: None)
+        self.intact = set(intact)
+        self.steps = set(self.manager.steps())
+        self.report = report
+        self.expected = stored_rows(run)
+
+    def on_start(self, trainer: Trainer) -> None:
+        self.compare_state(trainer)
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        super().on_step(trainer, report)
+        self.report.env_steps = trainer.progress.env_steps
+        self.compare_state(trainer)
+
+    def log(self, row: Row, /) -> None:
+        found, stored = comparable(json.loads(encode_row(row))), next(self.expected, {})
+        self.report.rows += 1
+        for name in dict.fromkeys([*stored, *found]):
+            if stored.get(name) != found.get(name):
+                steps = int(found.get("env_steps", 0))
+                self.report.add(Difference("metric", name, steps, stored.get(name), found.get(name)))
+
+    def compare_state(self, trainer: Trainer) -> None:
+        step = trainer.progress.env_steps
+        if step not in self.steps:
+            return
+        parts = {name: part.state_dict() for name, part in trainer.parts().items()}
+        if step in self.intact:
+            found = first_difference(self.manager.load(step).parts, parts, only=parts)
+        else:
+            found = damaged_tensor(self.manager.path / f"step_{step:012d}", parts)
+        self.report.checkpoints += 1
+        if found is not None:
+            self.report.add(replace(found, env_steps=step))
+
+    def finish(self) -> None:
+        """What the stored run has and the new one never came to."""
+        left = next(self.expected, None)
+        if left is not None and left.get("env_steps", 0) <= self.report.env_steps:
+            self.report.add(Difference("metric", "a row that is not there again", left.get("env_steps")))
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def check_config(run: RunDir, report: VerifyReport) -> bool:
+    """Whether the stored config is the one that the run was started with."""
+    now, then = public_sha256(read_yaml(run.path / "configs" / "resolved.yaml")), run.info().get("config_sha256")
+    if now != then:
+        report.add(Difference("config", "configs/resolved.yaml was changed after the start", None, then, now))
+    return now == then
+
+
+def check_log(run: RunDir, report: VerifyReport) -> None:
+    """The metrics log against the hash that was recorded at the end, where there was one."""
+    info, now = run.info(), metrics_sha256(run.logs / "metrics.jsonl")
+    if info.get("ended") and info.get("metrics_sha256") not in (None, now):
+        what = "logs/metrics.jsonl was changed after the end"
+        report.add(Difference("log", what, None, info["metrics_sha256"], now))
+
+
+def check_files(run: RunDir, report: VerifyReport) -> list[int]:
+    """The steps whose checkpoints are what was saved."""
+    manager = CheckpointManager(run.path, report=lambda line: None)
+    intact = []
+    for step in manager.steps():
+        try:
+            manager.load(step)
+            intact.append(step)
+        except DamagedCheckpointError as error:
+            report.add(Difference("file", str(error).partition("; use another")[0], step))
+    return intact
+
+
+def compare_versions(run: RunDir, report: VerifyReport) -> None:
+    """Bits are promised on the same machine with the same versions: what is another one is said."""
+    then, now = run.info().get("versions") or {}, versions()
+    changed = [
+        f"{name} {then.get(name)} -> {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)
+    ]
+    if changed:
+        report.notes.append(f"other versions than the run had, so bits may differ: {', '.join(changed)}")
+    if run.info().get("exact") is False:
+        report.notes.append("the environment cannot be resumed exactly; a run that was stopped may differ")
+
+
+def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:
+    """Two finished runs: every row of their logs, and the state at their end."""
+    rows = list(stored_rows(one)), list(stored_rows(other))
+    report.rows = len(rows[0])
+    for stored, again in zip(*rows, strict=False):
+        for name in dict.fromkeys([*stored, *again]):
+            if stored.get(name) != again.get(name):
+                report.add(Difference("metric", name, stored.get("env_steps"), stored.get(name), again.get(name)))
+    if len(rows[0]) != len(rows[1]):
+        report.add(Difference("metric", "number of rows", None, len(rows[0]), len(rows[1])))
+    ends = [CheckpointManager(run.path).load_latest() for run in (one, other)]
+    report.env_steps, report.checkpoints = ends[0].step, 1
+    kept = [name for name in ends[0].parts if name != "logs"]
+    found = first_difference(ends[0].parts, ends[1].parts, only=kept)
+    if found is not None:
+        report.add(replace(found, env_steps=ends[0].step))
+
+
+def stored_rows(run: RunDir) -> Iterator[Row]:
+    return map(comparable, read_rows(run.logs / "metrics.jsonl"))
+
+
+def comparable(row: Mapping[str, Any]) -> Row:
+    """A row without what depends on the clock."""
+    return {name: value for name, value in row.items() if not name.startswith(CLOCK_KEYS)}
+
+
+def first_difference(stored: Mapping[str, Any], again: Mapping[str, Any], *, only: Any) -> Difference | None:
+    """The first leaf, in the order of the parts, that is not the same to the last bit."""
+    return next((found for name in only for found in _differences(stored.get(name), again.get(name), name)), None)
+
+
+def _differences(stored: Any, again: Any, path: str) -> Iterator[Difference]:
+    if hasattr(stored, "copy_into") and hasattr(again, "copy_into"):  # rows of a replay buffer
+        stored, again = (_rows(log) for log in (stored, again))
+    if isinstance(stored, Mapping) and isinstance(again, Mapping):
+        for key in dict.fromkeys([*stored, *again]):
+            yield from _differences(stored.get(key), again.get(key), f"{path}/{key}")
+    elif hasattr(stored, "dtype") and hasattr(again, "dtype"):
+        yield from _array_differences(np.asarray(stored), np.asarray(again), path)
+    elif isinstance(stored, list | tuple) and isinstance(again, list | tuple) and len(stored) == len(again):
+        for number, pair in enumerate(zip(stored, again, strict=True)):
+            yield from _differences(*pair, f"{path}/{number}")
+    elif not _same(stored, again):
+        yield Difference("tensor", path, None, shortened(stored), shortened(again))
+
+
+def _rows(log: Rows) -> dict[str, Any]:
+    """The rows that are alive; an empty log on the disk no longer knows its columns."""
+    return {"start": log.start, "stop": log.stop, **(log.arrays() if log.stop > log.start else {})}
+
+
+def _array_differences(stored: Any, again: Any, path: str) -> Iterator[Difference]:
+    if stored.dtype != again.dtype or stored.shape != again.shape:
+        kinds = [f"{array.dtype}{list(array.shape)}" for array in (stored, again)]
+        yield Difference("tensor", path, None, *kinds)
+        return
+    one, other = (np.ascontiguousarray(array).reshape(-1) for array in (stored, again))
+    width = max(one.itemsize, 1)
+    unequal = (one.view(np.uint8) != other.view(np.uint8)).reshape(-1, width).any(axis=1) if one.size else np.zeros(0)
+    if unequal.any():
+        first = int(unequal.argmax())
+        place = list(map(int, np.unravel_index(first, stored.shape))) if stored.shape else []
+        what = f"{path}{place} and {int(unequal.sum()) - 1} more of {one.size} values"
+        yield Difference("tensor", what, None, one[first].item(), other[first].item())
+
+
+def _same(stored: Any, again: Any) -> bool:
+    both_nan = all(isinstance(value, float) and math.isnan(value) for value in (stored, again))
+    return both_nan or (type(stored) is type(again) and bool(stored == again))
+
+
+def damaged_tensor(folder: Path, parts: Mapping[str, Any]) -> Difference | None:
+    """The first array in the files of a damaged checkpoint that is not what it should be, if that can be told."""
+    for name, state in parts.items():
+        file = folder / f"{name}.safetensors"
+        try:
+            stored = parse_blob(np.fromfile(file, np.uint8), file.name)
+        except (OSError, CheckpointError):
+            continue
+        arrays = flatten(state).arrays
+        found = first_difference({name: stored}, {name: {key: arrays.get(key) for key in stored}}, only=[name])
+        if found is not None:
+            return found
+    return None
+
+
+def shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

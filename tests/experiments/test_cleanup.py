@@ -1,0 +1,121 @@
+"""Cleaning takes what old runs do not need, and nothing of those that are tagged, running, good or young."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from group_cases import tiny
+from run_cases import fake_run
+
+import rl_training
+from rl_training.atomic_io import fault_hook
+from rl_training.experiments.cleanup import ExperimentCleaner, clean
+from rl_training.index import RunIndex, all_rows
+from rl_training.runs import RunDir
+from rl_training.types import RunError
+
+
+def days_ago(days: float) -> str:
+    return (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
+
+
+def old_run(folder: Path, number: int, **fields: object) -> Path:
+    run = fake_run(folder, number, **{"ended": days_ago(100), **fields})  # type: ignore[arg-type]
+    (run / "checkpoints" / "weights").write_bytes(b"w" * 1000)
+    return run
+
+
+def cleaned(folder: Path, **options: object) -> list[int]:
+    """Seeds of the runs that one call cleans."""
+    removals = ExperimentCleaner(folder).cleanup_old_experiments(**options)  # type: ignore[arg-type]
+    return [RunDir(removal.run).info()["seed"] for removal in removals]
+
+
+def test_who_is_kept(tmp_path: Path) -> None:
+    old_run(tmp_path, 0, reward=50.0, tags=["keep"])
+    old_run(tmp_path, 1, reward=10.0)
+    old_run(tmp_path, 2, reward=30.0)
+    old_run(tmp_path, 3, reward=20.0)
+    old_run(tmp_path, 4, reward=1.0, env_id="Acrobot-v1")  # the best of its environment
+    old_run(tmp_path, 5)  # never evaluated
+    old_run(tmp_path, 6, reward=0.0, ended=days_ago(29))
+    old_run(tmp_path, 7, reward=0.0, status="running", ended=None, started=days_ago(100))  # killed long ago
+    running = RunDir(old_run(tmp_path, 8, reward=0.0, status="running", ended=None, started=days_ago(100)))
+    old_run(tmp_path, 9, reward=0.0, ended="when the moon was full")
+    with running.lock():
+        assert cleaned(tmp_path, keep_best_n=2, keep_recent_days=30, dry_run=True) == [1, 3, 5, 7]
+        assert cleaned(tmp_path, keep_best_n=2, keep_recent_days=30) == [1, 3, 5, 7]
+        assert cleaned(tmp_path, keep_best_n=2, keep_recent_days=30) == []
+        assert cleaned(tmp_path, keep_best_n=0, keep_recent_days=0) == [2, 4, 6]
+    assert cleaned(tmp_path, keep_best_n=0, keep_recent_days=0) == [8]
+
+
+def test_low_can_be_good(tmp_path: Path) -> None:
+    for number, loss in enumerate((0.5, 0.1, 0.9)):
+        run = old_run(tmp_path, number)
+        (run / "metrics.json").write_text(json.dumps({"train/loss": loss}))
+    assert cleaned(tmp_path, keep_best_n=1, metric="-loss") == [0, 2]
+
+
+def test_what_stays_of_a_run(tmp_path: Path) -> None:
+    run = old_run(tmp_path, 1, reward=5.0)
+    config = (run / "configs" / "resolved.yaml").read_bytes()
+    log = (run / "logs" / "metrics.jsonl").stat().st_size
+    before = all_rows(tmp_path, large=("results", "config"))[0][0]
+    (removal,) = ExperimentCleaner(tmp_path).cleanup_old_experiments(keep_best_n=0)
+    assert (removal.run, removal.bytes) == (run, 1000 + log)
+    assert sorted(os.listdir(run)) == [".lock", "configs", "metrics.json", "run.json"]
+    assert (run / "configs" / "resolved.yaml").read_bytes() == config
+    RunIndex(tmp_path).rebuild()
+    after = all_rows(tmp_path, large=("results", "config"))[0][0]
+    assert after.pop("cleaned") >= days_ago(1)
+    assert before.pop("cleaned") is None
+    assert after == before
+
+
+def test_a_run_without_final_metrics_gets_them_from_its_log(tmp_path: Path) -> None:
+    run = RunDir(old_run(tmp_path, 1, status="failed"))
+    (run.path / "metrics.json").unlink()
+    (run.logs / "metrics.jsonl").write_text('{"env_steps":8,"a":1,"time/x":2}\n{"env_steps":16}\n{"env_st')
+    assert clean(run)
+    assert json.loads((run.path / "metrics.json").read_text()) == {"env_steps": 16, "a": 1}
+
+
+def test_a_cleaned_run_is_not_taken_for_one_that_can_go_on(tmp_path: Path) -> None:
+    run = rl_training.train(tiny(tmp_path)).run_dir
+    assert clean(RunDir(run))
+    for use in (rl_training.resume, rl_training.load, rl_training.evaluate):
+        with pytest.raises(RunError, match=r"was cleaned up: .*train it anew with `rl train .*resolved\.yaml`"):
+            use(run)
+    again = rl_training.train(run / "configs" / "resolved.yaml")
+    assert again.metrics["eval/return_mean"] == json.loads((run / "metrics.json").read_text())["eval/return_mean"]
+
+
+@pytest.mark.parametrize("operation", ["rename", "remove"])
+def test_a_cleaning_that_is_cut_off_is_finished_by_the_next(tmp_path: Path, operation: str) -> None:
+    run = old_run(tmp_path, 1)
+
+    def cut(what: str, path: Path) -> None:
+        if what == operation and path.name != "run.json":
+            raise KeyboardInterrupt
+
+    with fault_hook(cut), pytest.raises(KeyboardInterrupt):
+        ExperimentCleaner(tmp_path).cleanup_old_experiments(keep_best_n=0)
+    assert RunDir(run).info()["cleaned"]
+    assert cleaned(tmp_path, keep_best_n=0) == [1]
+    assert sorted(os.listdir(run)) == [".lock", "configs", "metrics.json", "run.json"]
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    elsewhere = old_run(tmp_path / "elsewhere", 1)
+    runs = tmp_path / "runs"
+    inside = old_run(runs, 2)
+    (inside / "videos").symlink_to(elsewhere / "checkpoints")
+    (runs / elsewhere.name).symlink_to(elsewhere)
+    assert cleaned(runs, keep_best_n=0) == [2]
+    assert not os.path.lexists(inside / "videos")
+    assert (elsewhere / "checkpoints" / "weights").is_file()

@@ -1,0 +1,104 @@
+"""Fifteen secrets, planted wherever a run could pick one up: none is on disk afterwards, and the run goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rl_training.cli import main
+from rl_training.runs import RunDir
+
+Captured = pytest.CaptureFixture[str]
+KWARGS = {
+    "password": "plant-config-01",
+    "api_key": "plant-config-02",
+    "nested": {"client_secret": "plant-config-03", "tokens": ["plant-config-04", "plant-config-05"]},
+    "url": "https://me:plant-url-06@example.org/x",
+    "mirror": "ftp://plant-url-07@example.org",
+    "login": "plant-environ-08",
+}
+VARIABLES = {
+    "HF_TOKEN": "plant-environ-08",
+    "MY_SECRET": "plant-environ-09",
+    "PGPASSWORD": "plant-environ-10",
+    "SOME_API_KEY": "plant-environ-11",
+}
+NEEDED = {
+    "ENV_KWARGS_PASSWORD": "plant-config-01",
+    "ENV_KWARGS_API_KEY": "plant-config-02",
+    "ENV_KWARGS_NESTED_CLIENT_SECRET": "plant-config-03",
+    "ENV_KWARGS_NESTED_TOKENS_0": "plant-config-04",
+    "ENV_KWARGS_NESTED_TOKENS_1": "plant-config-05",
+    "ENV_KWARGS_URL_USERINFO": "me:plant-url-06",
+    "ENV_KWARGS_MIRROR_USERINFO": "plant-url-07",
+    "ENV_KWARGS_OTHER_TOKEN": "plant-argv-12",
+    "NAME_USERINFO": "x:plant-argv-13",
+}
+ENVIRONMENT = f"""
+import gymnasium
+
+KWARGS = {KWARGS!r}
+
+
+def Env(other_token, **kwargs):
+    assert (kwargs, other_token) == (KWARGS, "plant-argv-12"), "a secret did not arrive"
+    print("connected with", kwargs, other_token)
+    return gymnasium.make("CartPole-v1")
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory whose uncommitted changes hold secrets."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("client.py").write_text("rate = 1\n")
+    Path("settings.yaml").write_text("rate: 1\n")
+    for command in ("init -q", "add .", "-c user.name=A -c user.email=a@example.org commit -q -m x"):
+        subprocess.run(["git", *command.split()], check=True)
+    Path("client.py").write_text("rate = 1\napi_key = 'plant-diff-14'\n")
+    Path("settings.yaml").write_text("rate: 1\npassword: plant-diff-15\n")
+    Path("secret_env.py").write_text(ENVIRONMENT)
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:secrets are never written")
+def test_nothing_secret_is_written_and_the_run_goes_on(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    config = {
+        "algo": "random",
+        "env_id": "secret_env:Env",
+        "env": {"num_envs": 1, "kwargs": KWARGS},
+        "tags": ["plant-environ-09"],
+        "hparams": {"num_steps": 32},
+        "training": {"total_timesteps": 64, "num_eval_episodes": 1},
+        "logging": {"terminal": False},
+    }
+    Path("mine.yaml").write_text(f"# notes: token=plant-environ-10\n{json.dumps(config)}\n")
+    words = ["--env.kwargs.other_token=plant-argv-12", "--name", "see https://x:plant-argv-13@example.org"]
+    assert main(["train", "mine.yaml", *words]) == 0
+    run = RunDir.open("latest")
+    assert main(["tag", "latest", "plant-environ-11"]) == 0
+    assert main(["archive", "latest"]) == 0
+    files = [path for path in Path("runs").rglob("*") if path.is_file()]
+    assert {"index.sqlite", "git.diff", "source.yaml", "resolved.yaml", "run.json"} <= {path.name for path in files}
+    assert [path for path in files if b"plant-" in path.read_bytes()] == []
+    assert run.info()["tags"] == ["${env:MY_SECRET}", "${env:SOME_API_KEY}"]
+    capsys.readouterr()
+    assert main(["resume", "latest", "--total-timesteps=128"]) == 2
+    assert "these are not set: ENV_KWARGS_API_KEY" in capsys.readouterr().err
+    for name, value in NEEDED.items():
+        monkeypatch.setenv(name, value)
+    assert main(["resume", "latest", "--total-timesteps=128", "--json"]) == 0
+    assert main(["verify", "latest", "--steps=64"]) == 0
+    capsys.readouterr()
+    for command in (["list", "--json"], ["show", "latest", "--json"], ["diff", "latest", "latest"]):
+        assert main(command) == 0
+        assert "plant-" not in capsys.readouterr().out
+    assert [path for path in Path("runs").rglob("*") if path.is_file() and b"plant-" in path.read_bytes()] == []
