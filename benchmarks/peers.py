@@ -12,8 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-peers"
-PACKAGES = ("stable-baselines3==2.9.2", "tianshou==2.0.1", "cpprb==11.0.0")
-SHARED = ("torch", "numpy", "gymnasium")
+PACKAGES = ("stable-baselines3==2.9.2", "tianshou==2.0.1", "cpprb==11.0.0", "imageio")
+SHARED = ("torch", "numpy", "gymnasium", "mujoco")
 """What everybody runs on; beyond these the peers choose their own versions, which contradict the package's."""
 
 
