@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import PartConfig, TrainConfig, WrapperConfig, builtin_spec
+from rl_training.config import AlertRuleConfig, PartConfig, TrainConfig, WrapperConfig, builtin_spec
 from rl_training.config_fields import FieldDoc, attribute_docs, describe, field_docs, hints_of, section_of, written
 from rl_training.config_sweeps import RangeConfig, SweepConfig
+from rl_training.config_tuning import TuneConfig
 from rl_training.registry import algorithms
 from rl_training.schedules import Schedule
 
@@ -38,7 +39,9 @@ INSIDE = {
         SweepConfig,
         "A file of its own: a config to start from, and the values that its keys take; see [Sweeps](sweeps.md).",
     ),
-    "Ranges": (RangeConfig, "An element of `ranges` in a sweep file."),
+    "Ranges": (RangeConfig, "An element of `ranges` in a sweep or tuning file."),
+    "Alert rules": (AlertRuleConfig, "An element of `monitor.rules`; see [Alerts](monitoring.md)."),
+    "Tuning files": (TuneConfig, "A file of its own for `rl tune`; see [Tuning](tuning.md)."),
 }
 
 

@@ -1,7 +1,7 @@
 """Callbacks: everything that happens between two train steps.
 
-The order matters and is fixed in `trainer.build_callbacks`: guard, evaluation, video, log, the user's own, checkpoint,
-progress.
+The order matters and is fixed in `trainer.build_callbacks`: guard, evaluation, video, alerts, log, the
+user's own, checkpoint, progress.
 
 Triggers are functions of progress before and after a step, so there is no trigger state to lose.
 """
@@ -34,6 +34,9 @@ class Callback:
 
     def on_end(self, trainer: Trainer) -> None:
         """After the last step, also when interrupted."""
+
+    def on_failure(self, trainer: Trainer, error: BaseException) -> None:
+        """Instead of `on_end`, where the run ends with an error. What this raises is left out."""
 
 
 class GuardCallback(Callback):

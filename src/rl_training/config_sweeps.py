@@ -97,21 +97,22 @@ def is_sweep_file(path: str | Path) -> bool:
 def load_sweep(path: str | Path) -> SweepConfig:
     """A sweep file: keys in the tree's spelling, `base_config` as an absolute path or a preset, every value checked."""
     found = find_config(path)
-    return _resolved(found.read(), found.path.parent)
+    return resolve_sweep(found.read(), found.path.parent)
 
 
 def parse_sweep(mapping: Mapping[str, Any], *, source: str = "sweep") -> SweepConfig:
     """The same from a mapping, whose paths start at the working directory; messages call it `source`."""
-    return _resolved(Document(plain_copy(mapping, source), source), Path.cwd())
+    return resolve_sweep(Document(plain_copy(mapping, source), source), Path.cwd())
 
 
-def _resolved(document: Document, folder: Path) -> SweepConfig:
+def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
+    """A sweep as written, checked; `folder` is where its paths start."""
     sweep: SweepConfig | None
     sweep, problems = check(SweepConfig, document.tree, lambda value: value)
     raise_problems(located(problem, _lines(document), document.source) for problem in problems)
     assert sweep is not None
     try:
-        base = _find_sweep_base(sweep.base_config, folder)
+        base = find_sweep_base(sweep.base_config, folder)
     except ConfigError as error:
         raise ConfigError(f"{document.source}: base_config {error}") from None
     documents = with_bases(base.read(), base.path)
@@ -171,7 +172,7 @@ def _lines(document: Document) -> dict[tuple[str, ...], Origin]:
     return {path: Origin(f"{document.source}:{line}", ".".join(path)) for path, line in document.lines.items()}
 
 
-def _find_sweep_base(base: str, folder: Path) -> ConfigFile:
+def find_sweep_base(base: str, folder: Path) -> ConfigFile:
     """Like a config's base; a path from the working directory, where sweeps are started, is tried last."""
     try:
         return find_base(base, folder)

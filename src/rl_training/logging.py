@@ -88,11 +88,12 @@ class Logger:
             self._files[TRACE] = AppendFile(self.logs_dir / TRACE)
         self._write(TRACE, fields)
 
-    def log_alert(self, row: Mapping[str, Any]) -> None:
-        """Something a person should look at, to alerts.jsonl."""
+    def log_alert(self, row: Mapping[str, Any]) -> Row:
+        """Something a person should look at, to alerts.jsonl; returns it as written, without secrets."""
         texts = {key: self._redact(value) if isinstance(value, str) else value for key, value in row.items()}
-        self._write(ALERTS, texts)
+        plain = self._write(ALERTS, texts)
         self.flush()
+        return plain
 
     def message(self, text: str) -> None:
         """A line for people, with the time, to train.log."""

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rl_training import index
+from rl_training.alert_hooks import AlertHook
 from rl_training.assembly import AnyTrainer, EnvFn, build_trainer, eval_env_maker
 from rl_training.callbacks import (
     Callback,
@@ -31,11 +32,10 @@ from rl_training.config_loading import load_config, parse_config, validate_confi
 from rl_training.devices import pinned_threads
 from rl_training.eval import EvalResult, evaluate_policy
 from rl_training.logging import Logger, Sink
+from rl_training.monitoring import MonitorCallback
 from rl_training.progress_display import Display
-from rl_training.registry import (
-    loggers,
-)
-from rl_training.runs import RunDir
+from rl_training.registry import loggers
+from rl_training.runs import RunDir, public_config
 from rl_training.secrets import with_secrets
 from rl_training.signals import StopSignals, requeue_under_slurm
 from rl_training.summary import final_metrics, finished_text, summary_text
@@ -51,6 +51,8 @@ from rl_training.user_parts import UserParts, user_parts
 from rl_training.video import write_video
 
 ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
+STOP_PATIENCE = 1.0
+"""Seconds that a run which was asked to stop waits for the user's alert hook."""
 Start = Literal["new", "resumed", "extended"]
 
 
@@ -131,7 +133,7 @@ def execute(
     manager = checkpoint_manager(cfg, run, logger)
     if cfg.logging.trace:
         trainer.collector.on_step = lambda step: log_transitions(logger, step)
-    trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users.callbacks)
+    trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users)
     total = cfg.training.total_timesteps
     if start != "new":
         restore(trainer, cfg, run, logger, manager)
@@ -158,6 +160,9 @@ def execute(
         if result.exit_code == 75 and (requeued := requeue_under_slurm()):
             logger.message(requeued)
             words = f"{words}\n{requeued}"
+        for callback in trainer.callbacks:
+            if isinstance(callback, MonitorCallback):
+                callback.close(patience=STOP_PATIENCE if stopped else None)
         logger.close()
     except BaseException as error:
         record_failure(trainer, run, logger, error, saved=signals.saved)
@@ -191,6 +196,9 @@ def record_failure(trainer: Trainer, run: RunDir, logger: Logger, error: BaseExc
     """Leave the terminal and the run directory in order; a full disk must not hide what really happened."""
     interrupted = isinstance(error, KeyboardInterrupt)
     for callback in trainer.callbacks:
+        if not interrupted and hasattr(callback, "on_failure"):
+            with suppress(Exception):
+                callback.on_failure(trainer, error)
         if isinstance(callback, ProgressCallback):
             callback.display.close()
     if interrupted:
@@ -236,7 +244,7 @@ def build_callbacks(
     logger: Logger,
     manager: CheckpointManager,
     env_fn: EnvFn | None,
-    users: Sequence[Callback],
+    users: UserParts,
 ) -> list[Any]:
     """The callbacks in their order; those with state become parts of the checkpoint."""
     training = cfg.training
@@ -258,12 +266,17 @@ def build_callbacks(
             return write_video(path, result.frames, fps=result.fps)
 
         callbacks.append(("video", VideoCallback(record, run.videos, cfg.logging.video_frequency)))
+    display = Display(training.total_timesteps, enabled=cfg.logging.terminal)
+    if users.monitor.rules:
+        callbacks.append(("monitor", MonitorCallback(users.monitor, logger, display, alert_hook(cfg), run.path.name)))
     callbacks.append(("log", LogCallback(logger, cfg.logging.log_frequency)))
-    callbacks += [(f"callback_{i}", callback) for i, callback in enumerate(users)]
+    if cfg.monitor.debug.enabled:
+        callbacks.append(("debug", debug_callback(cfg, run, env_fn, display, logger)))
+    callbacks += [(f"callback_{i}", callback) for i, callback in enumerate(users.callbacks)]
     keep_best = cfg.checkpoint.keep_best
     saver = CheckpointCallback(manager, trainer.guard, every=training.checkpoint_frequency, keep_best=keep_best)
     callbacks.append(("checkpoint", saver))
-    callbacks.append(("progress", ProgressCallback(Display(training.total_timesteps, enabled=cfg.logging.terminal))))
+    callbacks.append(("progress", ProgressCallback(display)))
     trainer.attached = {name: part for name, part in callbacks if isinstance(part, Stateful)} | {"logs": logger}
     return [callback for _, callback in callbacks]
 
@@ -277,6 +290,30 @@ def build_logger(cfg: TrainConfig, run: RunDir, users: Sequence[Sink]) -> Logger
     if wanted.wandb.enabled:
         sinks.append(loggers.get("wandb")(wanted.wandb, run))
     return Logger(run.logs, [*sinks, *users], redact=run.redactor.text)
+
+
+def alert_hook(cfg: TrainConfig) -> AlertHook | None:
+    monitor = cfg.monitor
+    wanted = monitor.command or monitor.url
+    return AlertHook(monitor.command, monitor.url, timeout=monitor.hook_timeout) if wanted else None
+
+
+def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display: Display, logger: Logger) -> Callback:
+    """Debug mode around the run's own updates."""
+    from rl_training.debugging import DebugCallback
+    from rl_training.envs import check_env
+
+    def tell(text: str) -> None:
+        logger.message(text)
+        display.message(text)
+
+    return DebugCallback(
+        run.debug,
+        cfg.monitor.debug,
+        public_config(cfg, run.redactor),
+        check_env=lambda: str(check_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed)),
+        tell=tell,
+    )
 
 
 def show(text: str, cfg: TrainConfig) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks and loggers that a config names, built and checked before the run has a directory."""
+"""Callbacks, loggers and alert rules that a config names, built and checked before the run has a directory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 from rl_training.callbacks import Callback
 from rl_training.config import PartConfig, TrainConfig
 from rl_training.logging import Sink
+from rl_training.monitoring import TrainingMonitor
 from rl_training.registry import Registry, callbacks, check_call, check_kwargs, check_methods, loggers
 
 
 @dataclass(frozen=True)
 class UserParts:
-    """Callbacks and loggers that the config names."""
+    """Callbacks, loggers and alert rules that the config names."""
 
     callbacks: list[Callback]
     sinks: list[Sink]
+    monitor: TrainingMonitor
 
 
 def user_parts(cfg: TrainConfig) -> UserParts:
@@ -27,6 +29,7 @@ def user_parts(cfg: TrainConfig) -> UserParts:
     return UserParts(
         [user_part(callbacks, part, "callbacks", hooks, derive) for part in cfg.callbacks],
         [user_part(loggers, part, "logging.sinks", rows, protocol) for part in cfg.logging.sinks],
+        TrainingMonitor(cfg.monitor, total_timesteps=cfg.training.total_timesteps),
     )
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rl_training.experiments.filters import Filter, find_key, holds, sorted_rows
+from rl_training.experiments.filters import Filter, find_key, sorted_rows
+from rl_training.expressions import holds
 from rl_training.types import ConfigError
 
 ROW: dict[str, Any] = {

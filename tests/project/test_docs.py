@@ -31,7 +31,9 @@ PAGES = [
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 WITH_PATH = "PYTHONPATH=."
-PARSED = frozenset({"eval", "resume", "show", "tag", "diff", "verify", "cleanup", "archive", "import", "index"})
+PARSED = frozenset(
+    {"eval", "resume", "show", "watch", "debug", "tag", "diff", "verify", "cleanup", "archive", "import", "index"}
+)
 """Commands that need runs, or would change those of whoever runs the tests."""
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 
@@ -96,7 +98,7 @@ def test_commands_run(
         if words[0] in ("eval", "resume"):
             assert named in (["latest"], ["baseline"])  # a run, the group of docs/groups.md
         return
-    if words[0] in ("train", "sweep") and "--help" not in words:
+    if words[0] in ("train", "sweep", "tune") and "--help" not in words:
         words.append("--dry-run")
     assert main(words) == 0, capsys.readouterr().err
 

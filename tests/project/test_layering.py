@@ -20,18 +20,19 @@ PACKAGE = "rl_training"
 # its own layer and of those below. Inside a layer and inside a folder the imports must not form a circle.
 LAYERS = """
 version
-types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names
+types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names expressions
 hparams
 config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
-config_loading config_sweeps presets
-context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files environment_info secrets video
-logging tensorboard wandb_sink progress_display index runs segments checkpoint_folder checkpointing
+config_loading config_sweeps config_tuning presets
+context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files debug_capture
+environment_info secrets video
+logging tensorboard wandb_sink alert_hooks progress_display index runs segments checkpoint_folder checkpointing
 envs data models devices
 collector env_runner eval
 algorithms
 trainers
-callbacks summary user_parts
+callbacks summary user_parts monitoring gradient_check debugging
 assembly
 trainer saved_policy plan
 testing
@@ -45,10 +46,11 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 
 # Library -> the units that may import it, anywhere in their text.
 ALLOWED: dict[str, frozenset[str]] = {
-    "torch": frozenset({"models", "algorithms", "devices", "assembly", "trainer"}),
+    "torch": frozenset({"models", "algorithms", "devices", "assembly", "trainer", "gradient_check", "debugging"}),
     "gymnasium": frozenset({"envs", "collector", "env_runner", "eval"}),
     "rich": frozenset({"progress_display", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
+    "optuna": frozenset({"experiments"}),
     "wandb": frozenset({"wandb_sink"}),
     "imageio": frozenset({"video"}),
     "imageio_ffmpeg": frozenset({"video"}),

@@ -36,7 +36,7 @@ TRAIN = Command(
         Option("jobs", "runs at a time when --seed names several (default: one per core)", "N"),
         Option("resume", "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN"),
         Option("init-from", "start from the weights of another run, at a step if given", "RUN[:STEP]"),
-        Option("debug", "a quick run of a few rollouts with every check on"),
+        Option("debug", "a quick run of a few rollouts with every check on and a close look at each update"),
         Option("dry-run", "show the resolved config and what the run would cost; write nothing"),
         JSON,
         HELP,
@@ -123,6 +123,35 @@ SWEEP = Command(
     "'sweep' and 'ranges' (random), or 'trials' (a list). Fields given as flags hold for every trial.",
 )
 
+TUNE = Command(
+    name="tune",
+    summary="search for good hyperparameters, scored over several seeds",
+    run="rl_training.cli.tune:tune_command",
+    usage="[FILE] [flags]",
+    arguments=(0, 1),
+    options=(
+        CONFIG,
+        *SHORT_FORMS,
+        Option("trials", "trials in all (default: num_trials of the file)", "N"),
+        Option("jobs", "trials at a time (default: parallel_jobs of the file)", "N"),
+        Option("sampler", "how values are chosen", "NAME", choices=("tpe", "random", "qmc", "gp", "cmaes")),
+        Option("pruner", "when a trial is ended early", "NAME", choices=("wilcoxon", "median", "none")),
+        Option("resume", "go on with a search: by path, name, or latest", "SEARCH"),
+        Option("export-best", "write the config of the best trial", "FILE"),
+        Option("dry-run", "show the search space; write nothing"),
+        JSON,
+        HELP,
+    ),
+    takes_fields=True,
+    examples=(
+        "rl tune --config configs/sweeps/ppo_tune.yaml",
+        "rl tune configs/sweeps/ppo_tune.yaml --trials 30 --jobs 4 --export-best best.yaml",
+        "rl tune --resume latest --trials 60",
+    ),
+    notes="The file names a base_config and, if the space that ships for its algorithm will not do, 'ranges' and "
+    "'sweep'. Fields given as flags hold for every trial.",
+)
+
 RUN_NAMES = "RUN is a run directory, the start of its name or id, its --name (if only one fits), or 'latest'."
 
 LIST = Command(
@@ -160,6 +189,24 @@ SHOW = Command(
     options=(OUTPUT_DIR, JSON, HELP),
     examples=("rl show latest", "rl show latest --json"),
     notes=f"{RUN_NAMES} Groups and sweeps are named in the same way.",
+)
+
+WATCH = Command(
+    name="watch",
+    summary="follow running experiments: progress, returns, alerts",
+    run="rl_training.cli.watch:watch_command",
+    usage="[RUN|GROUP|SWEEP...] [flags]",
+    arguments=(0, 100),
+    options=(
+        Option("interval", "seconds between looks (default 1)", "X"),
+        Option("once", "show how they are now, and end"),
+        OUTPUT_DIR,
+        JSON,
+        HELP,
+    ),
+    examples=("rl watch", "rl watch latest", "rl watch --once --json"),
+    notes=f"{RUN_NAMES} Without one, every run that is training is followed, also those that begin later. It ends with "
+    "the last of them, or with Ctrl-C, which the runs do not notice.",
 )
 
 TAG = Command(
@@ -208,6 +255,22 @@ VERIFY = Command(
     ),
     examples=("rl verify latest", "rl verify latest --steps 10000", "rl verify latest --resume-check"),
     notes=f"{RUN_NAMES} Exit code 0 if everything is the same to the last bit, 3 if not.",
+)
+
+DEBUG_REPLAY = Command(
+    name="debug replay",
+    summary="run an update again that debug mode has captured",
+    run="rl_training.cli.debug:replay_command",
+    usage="FILE [flags]",
+    arguments=(1, 1),
+    options=(
+        Option("gradient-check", "also compare its gradients with finite differences"),
+        JSON,
+        HELP,
+    ),
+    examples=("rl debug replay runs/<run>/debug/update_000012.capture",),
+    notes="Debug mode (rl train --debug, monitor.debug) saves an update that gives NaN or Inf, and the one that "
+    "monitor.debug.capture_update names. Exit code 0 if it ends as it did then, 3 if not.",
 )
 
 CLEANUP = Command(
@@ -382,7 +445,7 @@ COMPLETION = Command(
 )
 
 FIRST = (TRAIN, EVAL, RESUME)
-RUNS = (SWEEP, LIST, SHOW, TAG, DIFF, VERIFY, CLEANUP, ARCHIVE, IMPORT, INDEX_REBUILD)
+RUNS = (SWEEP, TUNE, LIST, SHOW, WATCH, TAG, DIFF, VERIFY, DEBUG_REPLAY, CLEANUP, ARCHIVE, IMPORT, INDEX_REBUILD)
 OTHERS = (PRESETS, ALGORITHMS, ENVS, BENCH, *NEW, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
 COMMANDS = {command.name: command for command in FIRST + RUNS + OTHERS}
 

@@ -48,7 +48,11 @@ def summary_of(name: str) -> str:
     from rl_training.config import builtin_spec
     from rl_training.config_loading import load_config
     from rl_training.config_sweeps import is_sweep_file, load_sweep, trials_of
+    from rl_training.config_tuning import is_tune_file, load_tune
 
+    if is_tune_file(name):
+        tune = load_tune(name)
+        return f"a search of {tune.num_trials} trials x {len(tune.seeds)} seeds on {tune.base_config}"
     if is_sweep_file(name):
         sweep = load_sweep(name)
         trials, seeds = len(trials_of(sweep)), len(sweep.seeds or sweep.sweep.get("seed", (0,)))

@@ -166,6 +166,7 @@ def debug_config(arguments: Arguments, cfg: TrainConfig) -> TrainConfig:
         "training.num_eval_episodes": (training.num_eval_episodes, min(training.num_eval_episodes, DEBUG_EPISODES)),
         "training.checkpoint_frequency": (training.checkpoint_frequency, rollout),
         "monitor.checks": (cfg.monitor.checks, "full"),
+        **{f"monitor.debug.{name}": (False, True) for name in ("enabled", "profile", "memory")},
         "tags": (list(cfg.tags), [*cfg.tags, "debug"]),
     }
     given = set(arguments.overrides) - {"training.total_timesteps", "tags"}

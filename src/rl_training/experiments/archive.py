@@ -82,8 +82,12 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
 
 
 def foreign_code(config: Mapping[str, Any]) -> list[str]:
-    """What a config would import from outside the package: its plugins, and every part named as `module:attr`."""
+    """What a config would import, run or call from outside the package: its plugins, every part named as
+    `module:attr`, and where its alerts go."""
     names = [str(name) for name in config.get("plugins") or ()]
+    monitor = config.get("monitor")
+    if isinstance(monitor, Mapping):
+        names += [f"monitor.{hook}" for hook in ("command", "url") if monitor.get(hook)]
 
     def walk(node: Any, path: tuple[str, ...]) -> Iterator[str]:
         if isinstance(node, Mapping):

@@ -1,4 +1,4 @@
-"""Filters of runs: `algorithm=ppo and (reward>400 or tag=keep)`, read once and asked of every row of the index.
+"""Filters of runs: the language of `expressions`, asked of the rows of the index.
 
 A key is a column of the index, a metric (it has a slash), or a field of the config (it has a dot, any spelling).
 Standard library only; nothing in a filter is ever executed.
@@ -6,11 +6,11 @@ Standard library only; nothing in a filter is ever executed.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl_training.expressions import Lookup, Predicate, parse_expression
 from rl_training.index import COLUMNS, Row
 from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
@@ -28,26 +28,7 @@ ALIASES = {
     "time": "seconds",
     "commit": "git",
 }
-MAX_LENGTH = 10_000
-_TOKEN = re.compile(
-    r"""\s*(?:
-        (?P<open>\() | (?P<close>\))
-      | (?P<word>and|or|not)(?=[\s()]|$)
-      | (?P<key>[A-Za-z_][\w./-]*)\s*(?P<operator>==|!=|>=|<=|=|>|<|~)\s*(?P<value>"[^"]*"|'[^']*'|[^\s()]+)
-    )""",
-    re.VERBOSE | re.IGNORECASE,
-)
-Predicate = Callable[[Row], bool]
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": lambda found, wanted: found == wanted,
-    "==": lambda found, wanted: found == wanted,
-    "!=": lambda found, wanted: found != wanted,
-    ">": lambda found, wanted: found > wanted,
-    ">=": lambda found, wanted: found >= wanted,
-    "<": lambda found, wanted: found < wanted,
-    "<=": lambda found, wanted: found <= wanted,
-    "~": lambda found, wanted: wanted in found,
-}
+EXAMPLE = "algorithm=ppo and (reward>400 or tag=keep)"
 
 
 @dataclass(frozen=True)
@@ -57,7 +38,7 @@ class Key:
     column: str
     inside: tuple[str, ...] = ()
 
-    def of(self, row: Row) -> Any:
+    def of(self, row: Mapping[str, Any]) -> Any:
         value = row.get(self.column)
         for part in self.inside:
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -92,12 +73,14 @@ class Filter:
     @classmethod
     def parse(cls, *texts: str) -> Filter:
         """A run must pass all of `texts`; an empty text lets every run pass. ConfigError shows where it goes wrong."""
-        parsers = [_Parser(text) for text in texts if text.strip()]
-        predicates = [parser.whole() for parser in parsers]
-        return cls(
-            lambda row: all(predicate(row) for predicate in predicates),
-            tuple(key for parser in parsers for key in parser.keys),
-        )
+        keys: list[Key] = []
+
+        def lookup(name: str) -> Lookup:
+            keys.append(find_key(name))
+            return keys[-1].of
+
+        predicates = [parse_expression(text, lookup, what="filter", example=EXAMPLE) for text in texts if text.strip()]
+        return cls(lambda row: all(predicate(row) for predicate in predicates), tuple(keys))
 
 
 def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
@@ -109,104 +92,3 @@ def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
     high_first = (numeric or key.column in ("started", "ended", "cleaned")) != by.startswith("-")
     have.sort(key=lambda pair: pair[0] if numeric else str(pair[0]), reverse=high_first)
     return [row for _, row in have] + [row for value, row in valued if not isinstance(value, int | float | str)]
-
-
-class _Parser:
-    """Recursive descent: `or` binds least, then `and`, then `not`."""
-
-    def __init__(self, text: str) -> None:
-        if len(text) > MAX_LENGTH:
-            raise ConfigError(f"a filter of {len(text)} characters is too long")
-        self.text = text
-        self.keys: list[Key] = []
-        self.tokens = list(self._tokens())
-        self.position = 0
-
-    def whole(self) -> Predicate:
-        try:
-            predicate = self.either()
-        except RecursionError:
-            raise ConfigError("the filter is nested too deeply") from None
-        if self.position < len(self.tokens):
-            raise self.error(self.tokens[self.position].start())
-        return predicate
-
-    def either(self) -> Predicate:
-        parts = [self.all_of()]
-        while self.takes("or"):
-            parts.append(self.all_of())
-        return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
-
-    def all_of(self) -> Predicate:
-        parts = [self.one()]
-        while self.takes("and"):
-            parts.append(self.one())
-        return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
-
-    def one(self) -> Predicate:
-        if self.takes("not"):
-            inner = self.one()
-            return lambda row: not inner(row)
-        if self.position == len(self.tokens):
-            raise self.error(len(self.text))
-        token = self.tokens[self.position]
-        if token["word"] or token["close"]:
-            raise self.error(token.start())
-        self.position += 1
-        if token["key"]:
-            return self.comparison(token)
-        inside = self.either()
-        if self.position == len(self.tokens) or not self.tokens[self.position]["close"]:
-            raise self.error(len(self.text))
-        self.position += 1
-        return inside
-
-    def comparison(self, token: re.Match[str]) -> Predicate:
-        key, operator, text = find_key(token["key"]), token["operator"], token["value"]
-        self.keys.append(key)
-        wanted = text[1:-1] if text[0] in "\"'" and text[0] == text[-1] and len(text) > 1 else text
-        return lambda row: holds(key.of(row), operator, wanted)
-
-    def takes(self, word: str) -> bool:
-        is_next = self.position < len(self.tokens) and (self.tokens[self.position]["word"] or "").lower() == word
-        self.position += is_next
-        return is_next
-
-    def _tokens(self) -> Iterator[re.Match[str]]:
-        position = 0
-        while self.text[position:].strip():
-            token = _TOKEN.match(self.text, position)
-            if token is None:
-                raise self.error(position)
-            yield token
-            position = token.end()
-
-    def error(self, position: int) -> ConfigError:
-        rest = self.text[position:].strip()
-        where = f"near '{rest[:40]}'" if rest else "at its end"
-        return ConfigError(
-            f"cannot read the filter '{self.text[:200]}' {where}; write it like "
-            '"algorithm=ppo and (reward>400 or tag=keep)"'
-        )
-
-
-def holds(found: Any, operator: str, wanted: str) -> bool:
-    """Whether a value of a row compares as asked: numbers as numbers, texts in any case, of lists any entry.
-
-    >>> holds(450.0, ">", "400"), holds("PPO", "=", "ppo"), holds(["a", "b"], "=", "b"), holds(None, "<", "1")
-    (True, True, True, False)
-    """
-    if isinstance(found, list | tuple):
-        if operator == "!=":
-            return not any(holds(item, "=", wanted) for item in found)
-        return any(holds(item, operator, wanted) for item in found)
-    if found is None:
-        return (
-            (operator == "!=") != (wanted.lower() in ("", "none", "null")) if operator in ("=", "==", "!=") else False
-        )
-    if isinstance(found, int | float) and not isinstance(found, bool):
-        try:
-            return _COMPARISONS[operator](found, float(wanted)) if operator != "~" else wanted in str(found)
-        except ValueError:
-            return operator == "!="
-    return _COMPARISONS[operator](str(found).casefold(), wanted.casefold())

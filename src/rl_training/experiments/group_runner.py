@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +63,8 @@ class Job:
 class GroupRunner:
     """Runs the given members, or every one that is not finished, at most `jobs` at a time.
 
-    One that fails is tried again up to `retries` times, from its last checkpoint.
+    One that fails is tried again up to `retries` times, from its last checkpoint. `feed` is asked all the time for
+    members to add, which may be new ones.
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class GroupRunner:
         *,
         members: Sequence[Member] | None = None,
         retries: int = 0,
+        feed: Callable[[GroupRunner], list[Member]] | None = None,
     ) -> None:
         self.group = group
         self.jobs = jobs
         self.view = view
         self.retries = retries
+        self.feed = feed
         self.waiting = group.unfinished() if members is None else list(members)
         self.totals = {member.key: group.total(member) for member in self.waiting}
         self.running: list[Job] = []
@@ -97,7 +100,7 @@ class GroupRunner:
         self.lifeline = Lifeline()
         handlers = {number: signal.signal(number, self._stop) for number in STOP_CODES}
         try:
-            while self.running or (self.waiting and self.stopped_by is None):
+            while self._has_work():
                 self._start_waiting()
                 self._look()
                 time.sleep(POLL_SECONDS)
@@ -118,6 +121,13 @@ class GroupRunner:
         if self.stopped_by is signal.SIGUSR1 and (requeued := requeue_under_slurm()):
             self._tell("message", requeued)
         return STOP_CODES[self.stopped_by]
+
+    def _has_work(self) -> bool:
+        if self.feed is not None and self.stopped_by is None:
+            new = self.feed(self)
+            self.waiting += new
+            self.totals |= {member.key: self.group.total(member) for member in new}
+        return bool(self.running or (self.waiting and self.stopped_by is None))
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stopped_by = signal.Signals(number)

@@ -48,7 +48,7 @@ def learning_curve(
     curves: Sequence[Curve], title: str, *, metric: str = EVALUATION, statistic: Statistic = iqm
 ) -> Figure:
     """One line with its band for many runs, and each run as a thin line behind it."""
-    with _style():
+    with styled():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=SIZE, layout="constrained")
@@ -90,7 +90,7 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[str] = FORMATS) ->
     for ending in formats:
         data = io.BytesIO()
         clock = {"Date": None} if ending in ("svg", "pdf") else {}
-        with _style(), warnings.catch_warnings():
+        with styled(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
             figure.savefig(data, format=ending, metadata=clock)
         target = path.with_suffix(f".{ending}")
@@ -116,7 +116,7 @@ def short_number(value: float) -> str:
     return f"{value / unit:g}{suffix}"
 
 
-def _style() -> AbstractContextManager[None]:
+def styled() -> AbstractContextManager[None]:
     """The look of every figure, for the time of a call; without matplotlib, a ConfigError with the line to type."""
     try:
         import matplotlib

@@ -18,7 +18,7 @@ from typing import Any
 
 from rl_training.atomic_io import atomic_write
 from rl_training.config import TrainConfig
-from rl_training.config_loading import load_config, parse_config, read_yaml
+from rl_training.config_loading import config_to_mapping, load_config, parse_config, read_yaml
 from rl_training.config_sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config_yaml import dump_mapping
 from rl_training.experiments.curves import EVALUATION, TRAINING
@@ -32,6 +32,8 @@ from rl_training.types import ConfigError, RunError
 
 SCHEMA = 1
 FOLDER, RECORD = "sweeps", "sweep.json"
+BASE = "base.yaml"
+"""What the trials of a sweep that grows are made from."""
 SUBFOLDERS = ("configs", "logs", "plots")
 MAX_RUNS = 100_000
 
@@ -75,10 +77,11 @@ class Sweep(RunSet):
         seeds: Sequence[int] = (),
         argv: Sequence[str] = (),
         source: str | None = None,
+        trials: Sequence[Mapping[str, Any]] | None = None,
     ) -> Sweep:
-        """A new sweep with the config of every trial checked and frozen. `overrides` hold for all trials; `seeds` take
-        the place of the file's."""
-        trials = trials_of(sweep)
+        """A new sweep with the config of every trial checked and frozen. `overrides` hold for all trials; `seeds` and
+        `trials` take the place of the file's. Without any trial it is there to grow: see `add_trial`."""
+        trials = trials_of(sweep) if trials is None else trials
         configs = [_trial_config(sweep.base_config, overrides or {}, trial, i) for i, trial in enumerate(trials)]
         if len({cfg.output_dir for cfg in configs}) > 1:
             raise ConfigError("the runs of a sweep lie in one output_dir; it cannot be swept")
@@ -92,20 +95,23 @@ class Sweep(RunSet):
         ]
         if len(members) > MAX_RUNS:
             raise ConfigError(f"a sweep of {len(members)} runs is too large; at most {MAX_RUNS}")
-        first = configs[0]
+        first = configs[0] if configs else _trial_config(sweep.base_config, overrides or {}, {}, 0)
+        base = public[0] if public else public_config(first, redactor)
         name = f"{name_part(first.algo)}__{name_part(first.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
         with readable_errors(f"cannot create a sweep in output_dir '{first.output_dir}'"):
             path = claim_directory(Path(first.output_dir).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
             for number, tree in enumerate(public):
                 atomic_write(path / "configs" / trial_file(number), dump_mapping(tree).encode())
+            if not trials:
+                atomic_write(path / "configs" / BASE, dump_mapping(base).encode())
             text = redactor.text(source or "")
             atomic_write(path / "configs" / "source.yaml", text.encode(errors="surrogateescape"))
         info = SweepInfo(
             id=path.name,
-            name=public[0]["name"],
+            name=base["name"],
             algo=first.algo,
             env_id=first.env_id,
-            output_dir=public[0]["output_dir"],
+            output_dir=base["output_dir"],
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
             argv=redactor.argv(argv),
             jobs=sweep.parallel_jobs,
@@ -161,6 +167,26 @@ class Sweep(RunSet):
         if Path(self.info.output_dir).expanduser().resolve() != self.output_dir.resolve():
             words.append(f"--output-dir={self.output_dir}")  # the sweep was moved, or this is another folder
         return words
+
+    def add_trial(self, values: Mapping[str, Any]) -> int:
+        """Freeze the config of a further trial of a sweep that grows; returns its number."""
+        number = len(self.info.trials)
+        path = self.path / "configs" / BASE
+        cfg = parse_config(read_yaml(path), values, source=str(path))
+        with readable_errors(f"cannot write the config of trial {number} in '{self.path}'"):
+            tree = {**config_to_mapping(cfg), "base": None}
+            atomic_write(self.path / "configs" / trial_file(number), dump_mapping(tree).encode())
+        self.info.trials.append(dict(values))
+        self.info.totals.append(cfg.training.total_timesteps)
+        return number
+
+    def add_member(self, trial: int, seed: int) -> Member:
+        """A further run of a trial."""
+        tree = read_yaml(self.path / "configs" / trial_file(trial))
+        member = Member(seed, public_sha256({**tree, "seed": seed}), trial=trial)
+        self.members.append(member)
+        self.save()
+        return member
 
     def to_run(self, *, retry_failed: bool) -> list[Member]:
         """The members that are not finished; those that failed only where somebody wants them tried again."""
@@ -285,7 +311,8 @@ def _read(path: Path) -> tuple[SweepInfo, list[Member]]:
     try:
         info = SweepInfo(**{name: record[name] for name in SweepInfo.__dataclass_fields__})
         trials = {member.trial for member in members}
-        if trials != set(range(len(info.trials))) or len(info.totals) != len(info.trials):
+        grows = (path / "configs" / BASE).exists()  # killed between a trial and its first run
+        if (trials != set(range(len(info.trials))) and not grows) or len(info.totals) != len(info.trials):
             raise ValueError("trials and members do not agree")
     except (KeyError, TypeError, ValueError) as error:
         raise no_record(path / RECORD, "sweep", error) from error

@@ -34,7 +34,7 @@ from rl_training.tensor_blob import parse_blob
 from rl_training.trainer import Start, execute, warm_start
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import CheckpointError, RLTrainingError, RunError
-from rl_training.user_parts import UserParts, user_parts
+from rl_training.user_parts import user_parts
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def quiet(cfg: TrainConfig) -> TrainConfig:
     """The same training without what only looks on: no pictures, no trackers, no files but its own."""
     unseen = replace(cfg.logging.wandb, enabled=False)
     logging = replace(cfg.logging, terminal=False, tensorboard=False, wandb=unseen, sinks=(), video_frequency=0)
-    return replace(cfg, logging=logging, training=replace(cfg.training, checkpoint_frequency=0))
+    monitor = replace(cfg.monitor, command=(), url=None)
+    return replace(cfg, logging=logging, monitor=monitor, training=replace(cfg.training, checkpoint_frequency=0))
 
 
 def reach(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> int:
@@ -150,7 +151,7 @@ def play(cfg: TrainConfig, watcher: StopAt, *, parent: str | None = None, run: R
                 warm_start(trainer, cfg, parent)
             run = run or RunDir.create(cfg, parent=parent)
             with run.lock():
-                watched = UserParts([*users.callbacks, watcher], [watcher])
+                watched = replace(users, callbacks=[*users.callbacks, watcher], sinks=[watcher])
                 execute(trainer, cfg, run, None, watched, signals, start=start)
         finally:
             trainer.close()

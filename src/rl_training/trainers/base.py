@@ -96,6 +96,8 @@ class Trainer(ABC):
     def load_state_dict(self, state: dict[str, StateDict], /) -> None:
         self.decided = state.get("stop", {}).get("decided")
         for name, part in {**self.parts(), **self.attached}.items():
+            if name not in state and getattr(part, "may_start_afresh", False):
+                continue
             if name not in state:
                 raise CheckpointError(f"the checkpoint has no part '{name}' (it has {', '.join(sorted(state))})")
             part.load_state_dict(state[name])

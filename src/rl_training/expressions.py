@@ -1,0 +1,140 @@
+"""Comparisons joined by and, or, not: `algorithm=ppo and (reward>400 or tag=keep)`, read once and asked of many rows.
+
+The language of `rl list` and of alert rules. Standard library only; nothing that is typed is ever executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_training.types import ConfigError
+
+MAX_LENGTH = 10_000
+Row = Mapping[str, Any]
+Lookup = Callable[[Row], Any]
+"""Finds the value of a key in a row; None where it has none."""
+Predicate = Callable[[Row], bool]
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<open>\() | (?P<close>\))
+      | (?P<word>and|or|not)(?=[\s()]|$)
+      | (?P<key>[A-Za-z_][\w./-]*)\s*(?P<operator>==|!=|>=|<=|=|>|<|~)\s*(?P<value>"[^"]*"|'[^']*'|[^\s()]+)
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda found, wanted: found == wanted,
+    "==": lambda found, wanted: found == wanted,
+    "!=": lambda found, wanted: found != wanted,
+    ">": lambda found, wanted: found > wanted,
+    ">=": lambda found, wanted: found >= wanted,
+    "<": lambda found, wanted: found < wanted,
+    "<=": lambda found, wanted: found <= wanted,
+    "~": lambda found, wanted: wanted in found,
+}
+
+
+def parse_expression(text: str, find_key: Callable[[str], Lookup], *, what: str, example: str) -> Predicate:
+    """What `text` asks of a row. `find_key` turns a key as typed into its lookup; messages call the text a `what`."""
+    return _Parser(text, find_key, what, example).whole()
+
+
+class _Parser:
+    """Recursive descent: `or` binds least, then `and`, then `not`."""
+
+    def __init__(self, text: str, find_key: Callable[[str], Lookup], what: str, example: str) -> None:
+        if len(text) > MAX_LENGTH:
+            raise ConfigError(f"a {what} of {len(text)} characters is too long")
+        self.text = text
+        self.find_key = find_key
+        self.what = what
+        self.example = example
+        self.tokens = list(self._tokens())
+        self.position = 0
+
+    def whole(self) -> Predicate:
+        try:
+            predicate = self.either()
+        except RecursionError:
+            raise ConfigError(f"the {self.what} is nested too deeply") from None
+        if self.position < len(self.tokens):
+            raise self.error(self.tokens[self.position].start())
+        return predicate
+
+    def either(self) -> Predicate:
+        parts = [self.all_of()]
+        while self.takes("or"):
+            parts.append(self.all_of())
+        return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
+
+    def all_of(self) -> Predicate:
+        parts = [self.one()]
+        while self.takes("and"):
+            parts.append(self.one())
+        return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
+
+    def one(self) -> Predicate:
+        if self.takes("not"):
+            inner = self.one()
+            return lambda row: not inner(row)
+        if self.position == len(self.tokens):
+            raise self.error(len(self.text))
+        token = self.tokens[self.position]
+        if token["word"] or token["close"]:
+            raise self.error(token.start())
+        self.position += 1
+        if token["key"]:
+            return self.comparison(token)
+        inside = self.either()
+        if self.position == len(self.tokens) or not self.tokens[self.position]["close"]:
+            raise self.error(len(self.text))
+        self.position += 1
+        return inside
+
+    def comparison(self, token: re.Match[str]) -> Predicate:
+        lookup, operator, text = self.find_key(token["key"]), token["operator"], token["value"]
+        wanted = text[1:-1] if text[0] in "\"'" and text[0] == text[-1] and len(text) > 1 else text
+        return lambda row: holds(lookup(row), operator, wanted)
+
+    def takes(self, word: str) -> bool:
+        is_next = self.position < len(self.tokens) and (self.tokens[self.position]["word"] or "").lower() == word
+        self.position += is_next
+        return is_next
+
+    def _tokens(self) -> Iterator[re.Match[str]]:
+        position = 0
+        while self.text[position:].strip():
+            token = _TOKEN.match(self.text, position)
+            if token is None:
+                raise self.error(position)
+            yield token
+            position = token.end()
+
+    def error(self, position: int) -> ConfigError:
+        rest = self.text[position:].strip()
+        where = f"near '{rest[:40]}'" if rest else "at its end"
+        return ConfigError(f"cannot read the {self.what} '{self.text[:200]}' {where}; write it like \"{self.example}\"")
+
+
+def holds(found: Any, operator: str, wanted: str) -> bool:
+    """Whether a value of a row compares as asked: numbers as numbers, texts in any case, of lists any entry.
+
+    >>> holds(450.0, ">", "400"), holds("PPO", "=", "ppo"), holds(["a", "b"], "=", "b"), holds(None, "<", "1")
+    (True, True, True, False)
+    """
+    if isinstance(found, list | tuple):
+        if operator == "!=":
+            return not any(holds(item, "=", wanted) for item in found)
+        return any(holds(item, operator, wanted) for item in found)
+    if found is None:
+        return (
+            (operator == "!=") != (wanted.lower() in ("", "none", "null")) if operator in ("=", "==", "!=") else False
+        )
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        try:
+            return _COMPARISONS[operator](found, float(wanted)) if operator != "~" else wanted in str(found)
+        except ValueError:
+            return operator == "!="
+    return _COMPARISONS[operator](str(found).casefold(), wanted.casefold())
