@@ -344,7 +344,7 @@ def test_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "command"), [("train", "train"), ("evaluate", "eval"), ("sweep", "sweep"), ("analyze", "show")]
+    ("script", "command"), [("train", "train"), ("evaluate", "eval"), ("sweep", "sweep"), ("analyze", "compare")]
 )
 def test_scripts_take_the_flags_of_the_command(
     script: str, command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch

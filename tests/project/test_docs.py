@@ -31,7 +31,12 @@ PAGES = [
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 WITH_PATH = "PYTHONPATH=."
-PARSED = frozenset({"eval", "resume", "show", "tag", "diff", "verify", "cleanup", "archive", "import", "index"})
+PARSED = frozenset(
+    {
+        *("eval", "resume", "show", "tag", "diff", "verify", "cleanup", "archive", "import", "index"),
+        *("compare", "export", "plot"),
+    }
+)
 """Commands that need runs, or would change those of whoever runs the tests."""
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 

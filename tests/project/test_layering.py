@@ -49,6 +49,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "gymnasium": frozenset({"envs", "collector", "env_runner", "eval"}),
     "rich": frozenset({"progress_display", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
+    "duckdb": frozenset({"experiments"}),
     "wandb": frozenset({"wandb_sink"}),
     "imageio": frozenset({"video"}),
     "imageio_ffmpeg": frozenset({"video"}),

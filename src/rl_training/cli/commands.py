@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from rl_training.cli.arguments import Command, Option
+from rl_training.cli.analysis_commands import ANALYSIS
+from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, Command, Option
 
-HELP = Option("help", "show this help")
-JSON = Option("json", "print one JSON value on stdout, everything else on stderr")
-OUTPUT_DIR = Option("output-dir", "folder to look for RUN in (default runs)", "DIR")
 CONFIG = Option("config", "the same as the argument FILE", "FILE")
 
 SHORT_FORMS = (
@@ -382,7 +380,7 @@ COMPLETION = Command(
 )
 
 FIRST = (TRAIN, EVAL, RESUME)
-RUNS = (SWEEP, LIST, SHOW, TAG, DIFF, VERIFY, CLEANUP, ARCHIVE, IMPORT, INDEX_REBUILD)
+RUNS = (SWEEP, LIST, SHOW, *ANALYSIS, TAG, DIFF, VERIFY, CLEANUP, ARCHIVE, IMPORT, INDEX_REBUILD)
 OTHERS = (PRESETS, ALGORITHMS, ENVS, BENCH, *NEW, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
 COMMANDS = {command.name: command for command in FIRST + RUNS + OTHERS}
 
