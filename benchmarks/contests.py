@@ -96,6 +96,54 @@ def ppo_contest(name: str, env_id: str, num_envs: int, contestants: tuple[Contes
     )
 
 
+DQN_SETTINGS: dict[str, Any] = {
+    "algo": "dqn",
+    "env_id": "CartPole-v1",
+    "learning_rate": 1e-3,
+    "batch_size": 128,
+    "updates_per_step": 0.1,
+    "hidden_dims": [64, 64],
+    "buffer_size": 100_000,
+    "learning_starts": 1000,
+    "warmup": 2048,
+    "total_timesteps": 22_528,
+}
+ACTOR_CRITIC_SETTINGS: dict[str, Any] = {
+    "env_id": "Pendulum-v1",
+    "learning_rate": 3e-4,
+    "batch_size": 256,
+    "updates_per_step": 1.0,
+    "hidden_dims": [256, 256],
+    "buffer_size": 100_000,
+    "learning_starts": 256,
+    "warmup": 512,
+    "total_timesteps": 2560,
+}
+
+
+def off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, goal: float) -> Contest:
+    """DQN, SAC or TD3 at work in one environment: env steps per second of collecting and learning."""
+    widths = "×".join(map(str, settings["hidden_dims"]))
+    return Contest(
+        name=name,
+        title=f"{settings['algo'].upper()} on {settings['env_id']}",
+        text=f"Env steps per second of the training loop, one environment, {rhythm}, batches of "
+        f"{settings['batch_size']}, {widths} ReLU, one thread. No evaluation and no checkpoint in either; this package "
+        f"writes its run directory and metrics meanwhile. The first {settings['warmup']:,} steps do not count.",
+        measures=(
+            Measure("env_steps_per_second", "env steps/s", "higher", goal=goal),
+            Measure("cpu_us_per_step", "CPU µs per step", "lower", 1),
+            Measure("peak_mb", "peak memory, MB", "lower"),
+        ),
+        contestants=(
+            Contestant("rl_training", ("benchmarks/off_policy.py", "{settings}")),
+            Contestant(PEERS, ("benchmarks/off_policy_sb3.py", "{settings}"), peer=True),
+        ),
+        settings=settings,
+        quick={"learning_starts": 128, "warmup": 256, "total_timesteps": 1024},
+    )
+
+
 # -- time to a solved CartPole ----------------------------------------------------------------------------------------
 
 SOLVE_SETTINGS: dict[str, Any] = {
@@ -230,6 +278,9 @@ CONTESTS = {
         ppo_contest("ppo_cartpole", "CartPole-v1", 4, (PACKAGE, SB3, NATIVE), goal=3.0),
         ppo_contest("ppo_cartpole_16", "CartPole-v1", 16, (PACKAGE, SB3, NATIVE), goal=2.5),
         ppo_contest("ppo_pendulum", "Pendulum-v1", 4, (PACKAGE, SB3), goal=2.5),
+        off_policy_contest("dqn", DQN_SETTINGS, "an update every 10 steps", goal=2.0),
+        off_policy_contest("sac", {"algo": "sac", **ACTOR_CRITIC_SETTINGS}, "an update per step", goal=1.4),
+        off_policy_contest("td3", {"algo": "td3", **ACTOR_CRITIC_SETTINGS}, "an update per step", goal=1.4),
         SOLVE,
         REPLAY,
         REPLAY_PRIORITIZED,

@@ -12,25 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from timing import Stopwatch
-
 from rl_training import train
-from rl_training.callbacks import Callback
-from rl_training.trainers.base import Report, Trainer
-
-
-class Laps(Callback):
-    """Marks the end of every train step, and leaves the result in a file."""
-
-    def __init__(self, path: str, warmup: int) -> None:
-        self.path = Path(path)
-        self.watch = Stopwatch(warmup)
-
-    def on_step(self, trainer: Trainer, report: Report) -> None:
-        self.watch.mark(report.after.env_steps)
-
-    def on_end(self, trainer: Trainer) -> None:
-        self.path.write_text(json.dumps(self.watch.result()))
 
 
 def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
@@ -52,7 +34,7 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
             "num_threads": 1,
         },
         "logging": {"terminal": False, "tensorboard": False},
-        "callbacks": [{"name": "ppo:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+        "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
     }
 
 

@@ -2,10 +2,11 @@
 
     python benchmarks/scores.py                       # every preset, seeds 0, 1, 2
     python benchmarks/scores.py --presets ppo/pendulum --jobs 2
+    python benchmarks/scores.py --peers --presets sac/halfcheetah      # Stable-Baselines3 instead, for the second table
 
 A score is the mean return of the run's final policy: greedy, 100 episodes on evaluation seeds, unmodified environment.
-The seeds are fixed in advance and every one is reported. Results are merged into docs/data/scores.json, from which
-docs/scores.md and docs/assets/learning_curve.svg are written.
+The seeds are fixed in advance and every one is reported. Results are merged into docs/data/scores.json (the peer's
+into scores_sb3.json), from which docs/scores.md and the pictures in docs/assets are written.
 """
 
 from __future__ import annotations
@@ -21,14 +22,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from peers import peers_python
+
+from rl_training.experiments.statistics import iqm
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data" / "scores.json"
 PAGE = ROOT / "docs" / "scores.md"
-PICTURE = ROOT / "docs" / "assets" / "learning_curve.svg"
+PEER_DATA = ROOT / "docs" / "data" / "scores_sb3.json"
+PICTURES = {"ppo": "learning_curve.svg", "dqn": "dqn_curves.svg", "sac,td3,crossq": "actor_critic_curves.svg"}
+"""Algorithms, and the picture of their presets."""
+PICTURE_FOLDER = ROOT / "docs" / "assets"
 EPISODES = 100
 SEEDS = ("0", "1", "2")
 
-GOALS = {
+GOALS: dict[str, tuple[str, float | None]] = {
     "ppo/cartpole": ("every seed >= 475, mean >= 490", 475.0),
     "ppo/acrobot": ("every seed >= -90", -90.0),
     "ppo/pendulum": ("every seed >= -200", -200.0),
@@ -36,7 +45,19 @@ GOALS = {
     "ppo/lunarlander": ("every seed >= 200", 200.0),
     "a2c/cartpole": ("every seed >= 475", 475.0),
     "reinforce/cartpole": ("every seed >= 475", 475.0),
+    "dqn/cartpole": ("every seed >= 475, mean >= 490", 475.0),
+    "dqn/mountaincar": ("every seed >= -120", -120.0),
+    "dqn/lunarlander": ("every seed >= 180", 180.0),
+    "dqn/bitflip": ("every seed >= -7", -7.0),
+    "sac/pendulum": ("every seed >= -180", -180.0),
+    "td3/pendulum": ("every seed >= -180", -180.0),
+    "sac/lunarlander_continuous": ("every seed >= 200", 200.0),
+    "td3/lunarlander_continuous": ("every seed >= 180", 180.0),
+    "sac/halfcheetah": ("IQM not below Stable-Baselines3's", None),
+    "crossq/halfcheetah": ("SAC's score in half its steps", None),
 }
+"""What a preset wants to reach, in words and, where it is the same number for every seed, as a number."""
+PEER_RUNS = {"sac/halfcheetah": ("--algorithm", "sac", "--env-id", "HalfCheetah-v5", "--total-timesteps", "100000")}
 
 
 def run_json(*arguments: str) -> Any:
@@ -69,15 +90,29 @@ def score(preset: str, seed: int, output_dir: str) -> dict[str, Any]:
     }
 
 
-def write(scores: dict[str, Any]) -> None:
-    """The data, and the page and the picture made of it."""
-    DATA.parent.mkdir(parents=True, exist_ok=True)
-    DATA.write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
-    write_page(scores)
-    draw(scores)
+def peer_score(preset: str, seed: int) -> dict[str, Any]:
+    """The same for Stable-Baselines3, in its own environment."""
+    command = [str(peers_python()), str(ROOT / "benchmarks" / "score_sb3.py"), *PEER_RUNS[preset], "--seed", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    print(f"{preset} of Stable-Baselines3, seed {seed}: {result['return_mean']:.1f}", flush=True)
+    return result
 
 
-def write_page(scores: dict[str, Any]) -> None:
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write(path: Path, scores: dict[str, Any]) -> None:
+    """The data, and the page and the pictures made of all there is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
+    write_page(read(DATA), read(PEER_DATA))
+    for algorithms, picture in PICTURES.items():
+        draw(read(DATA), algorithms.split(","), PICTURE_FOLDER / picture)
+
+
+def write_page(scores: dict[str, Any], peers: dict[str, Any]) -> None:
     """docs/scores.md from the collected scores."""
     lines = [
         "# Scores of the presets",
@@ -107,25 +142,55 @@ def write_page(scores: dict[str, Any]) -> None:
         "```",
         "",
     ]
-    lines += ["![Learning curves of PPO](assets/learning_curve.svg)", ""]
+    if any(preset in scores for preset in peers):
+        lines += beside_peers(scores, peers)
+    shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]
+    lines += [f"![Learning curves](assets/{name})\n" for name in shown]
     PAGE.write_text("\n".join(lines))
 
 
-def draw(scores: dict[str, Any]) -> None:
-    """Learning curves of the PPO presets: evaluation return over env steps, one line per seed."""
+def beside_peers(scores: dict[str, Any], peers: dict[str, Any]) -> list[str]:
+    """The table of the presets that were trained with another library as well."""
+    lines = [
+        "## Beside Stable-Baselines3",
+        "",
+        "The same hyperparameters, budget and evaluation; IQM over the seeds.",
+        "",
+        "| preset | by | seed 0 | seed 1 | seed 2 | IQM |",
+        "|---|---|---|---|---|---|",
+    ]
+    for preset in peers:
+        for name, seeds in (("rl_training", scores.get(preset, {})), ("Stable-Baselines3", peers[preset])):
+            cells = " | ".join(f"{seeds[seed]['return_mean']:.0f}" if seed in seeds else "not run" for seed in SEEDS)
+            middle = f"{iqm(np.array([run['return_mean'] for run in seeds.values()])):.0f}" if seeds else ""
+            lines.append(f"| `{preset}` | {name} | {cells} | {middle} |")
+    return [*lines, ""]
+
+
+def drawn_presets(scores: dict[str, Any], algorithms: list[str]) -> list[str]:
+    """Presets of these algorithms that have learning curves."""
+    return [preset for preset in GOALS if preset in scores and preset.split("/")[0] in algorithms]
+
+
+def draw(scores: dict[str, Any], algorithms: list[str], path: Path) -> None:
+    """Learning curves of the presets of some algorithms: evaluation return over env steps, one line per seed."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "rl-training"
     from matplotlib import pyplot
 
-    presets = [preset for preset in GOALS if preset in scores and preset.startswith("ppo/")]
+    presets = drawn_presets(scores, algorithms)
+    if not presets:
+        return
     figure, axes = pyplot.subplots(1, len(presets), figsize=(3.1 * len(presets), 2.8), squeeze=False)
     for axis, preset in zip(axes[0], presets, strict=True):
         for seed, run in sorted(scores[preset].items()):
             steps, returns = zip(*run["curve"], strict=True)
             axis.plot([step / 1000 for step in steps], returns, linewidth=1.6, label=f"seed {seed}")
-        axis.axhline(GOALS[preset][1], color="0.6", linestyle="--", linewidth=1, label="goal")
+        goal = GOALS[preset][1]
+        if goal is not None:
+            axis.axhline(goal, color="0.6", linestyle="--", linewidth=1, label="goal")
         axis.set_title(preset, fontsize=10)
         axis.set_xlabel("env steps (thousands)", fontsize=8)
         axis.tick_params(labelsize=8)
@@ -133,8 +198,9 @@ def draw(scores: dict[str, Any]) -> None:
     axes[0][0].set_ylabel("evaluation return", fontsize=9)
     axes[0][-1].legend(fontsize=8, frameon=False)
     figure.tight_layout()
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
 
 
 def main() -> int:
@@ -143,15 +209,28 @@ def main() -> int:
     parser.add_argument("--seeds", default=",".join(SEEDS))
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     parser.add_argument("--output-dir", help="keep the run directories here")
+    parser.add_argument("--peers", action="store_true", help="train Stable-Baselines3 instead, where it is a goal")
     arguments = parser.parse_args()
     work = [(preset, int(seed)) for preset in arguments.presets.split(",") for seed in arguments.seeds.split(",")]
-    scores: dict[str, Any] = json.loads(DATA.read_text()) if DATA.exists() else {}
+    if arguments.peers:
+        for preset, seed in work:
+            peers = read(PEER_DATA)
+            peers.setdefault(preset, {})[str(seed)] = peer_score(preset, seed)
+            write(PEER_DATA, peers)
+        return 0
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(arguments.jobs) as pool:
         output_dir = arguments.output_dir or scratch
         for (preset, seed), result in zip(work, pool.map(lambda job: score(*job, output_dir), work), strict=True):
+            scores = read(DATA)
             scores.setdefault(preset, {})[str(seed)] = result
-            write(scores)  # after every run: hours of them are not lost with the last
-    missed = [f"{p} seed {s}" for p, s in work if scores[p][str(s)]["return_mean"] < GOALS[p][1]]
+            write(DATA, scores)  # after every run: hours of them are not lost with the last
+    scores = read(DATA)
+    goals = {preset: GOALS[preset][1] for preset, _ in work}
+    missed = [
+        f"{preset} seed {seed}"
+        for preset, seed in work
+        if (goal := goals[preset]) is not None and scores[preset][str(seed)]["return_mean"] < goal
+    ]
     print(f"missed the goal: {', '.join(missed)}" if missed else "every goal reached")
     return 1 if missed else 0
 

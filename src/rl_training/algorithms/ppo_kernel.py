@@ -17,7 +17,8 @@ import numpy as np
 from torch import nn
 
 from rl_training.algorithms.on_policy import Rollout
-from rl_training.models.backbones import MLP, TensorObs, encode_leaf_numpy
+from rl_training.encoding import encode_leaf_numpy
+from rl_training.models.backbones import MLP, TensorObs
 from rl_training.models.heads import HALF_LOG_2PI, CategoricalHead, GaussianHead
 from rl_training.models.networks import ActorCritic
 from rl_training.types import ACTION_MASK, Array, DictSpec, SpaceSpec

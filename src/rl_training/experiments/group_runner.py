@@ -1,4 +1,5 @@
-"""Trains the members of a group: plain `rl` processes side by side, each watched, none able to end another.
+"""Trains the members of a group: plain `rl` processes side by side, each watched, none able to end another; where they
+are compiled runs, threads over one program (`seed_threads`).
 
 Members have sessions of their own, so a Ctrl-C reaches the parent alone, which passes it on once (a second one means
 "at once"). They stop by themselves when the parent is gone (`membership`).
@@ -17,13 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from rl_training.atomic_io import atomic_write
 from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_display import GroupView, Row
 from rl_training.experiments.groups import Member, SeedGroup
 from rl_training.experiments.membership import Lifeline
+from rl_training.experiments.seed_threads import SeedThread
 from rl_training.progress_display import RateMeter
 from rl_training.run_lock import holder_of
 from rl_training.signals import requeue_under_slurm
@@ -38,12 +40,22 @@ STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signa
 """Signals that are passed on to the members, and what the group then exits with."""
 
 
+class Process(Protocol):
+    """What runs a member: a process, or a thread that looks like one."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int | None: ...
+    def send_signal(self, number: int, /) -> None: ...
+
+
 @dataclass
 class Job:
     """A member whose process runs."""
 
     member: Member
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
     log_start: int
     """Where in its log this process began."""
@@ -61,8 +73,10 @@ class Job:
 class GroupRunner:
     """Runs every member that is not finished, at most `jobs` at a time."""
 
-    def __init__(self, group: SeedGroup, jobs: int, view: GroupView) -> None:
+    def __init__(self, group: SeedGroup, jobs: int, view: GroupView, *, threads: bool = False) -> None:
         self.group = group
+        self.threads = threads
+        """Members are threads of this process, not processes of their own."""
         self.jobs = jobs
         self.view = view
         self.total = group.info.total_timesteps or group.config().training.total_timesteps
@@ -159,10 +173,22 @@ class GroupRunner:
             member.status, member.reason = "failed", str(error)
             self._tell("message", f"seed {member.seed}: failed, {error}")
             return
-        secrets = self.group.redactor.needed_values
         with open(log, "ab") as output:
             log_start = output.tell()
-            process = subprocess.Popen(
+        process = SeedThread(self.group, member, words, log) if self.threads else self._process(words, log)
+        self.running.append(Job(member, process, log, log_start))
+        if self.stopped_by is not None:  # the signal came while the process was being made
+            process.send_signal(signal.SIGTERM)
+        member.status, member.exit_code, member.reason = "running", None, None
+        # a thread's run is guarded by its own lock; this process outlives it
+        member.words, member.process = ["rl", *words], None if self.threads else holder_of(process.pid)
+        self._save()
+        self._tell("event", f"seed {member.seed}: {'resumed' if words[0] == 'resume' else 'started'}")
+
+    def _process(self, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        secrets = self.group.redactor.needed_values
+        with open(log, "ab") as output:
+            return subprocess.Popen(
                 [sys.executable, "-m", "rl_training", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -171,13 +197,6 @@ class GroupRunner:
                 pass_fds=[self.lifeline.descriptor],
                 env={**os.environ, **secrets, **self.lifeline.variables(self.group.info.id, self.group.path)},
             )
-        self.running.append(Job(member, process, log, log_start))
-        if self.stopped_by is not None:  # the signal came while the process was being made
-            process.send_signal(signal.SIGTERM)
-        member.status, member.exit_code, member.reason = "running", None, None
-        member.words, member.process = ["rl", *words], holder_of(process.pid)
-        self._save()
-        self._tell("event", f"seed {member.seed}: {'resumed' if words[0] == 'resume' else 'started'}")
 
     # -- watching -----------------------------------------------------------------------------------------------------
 

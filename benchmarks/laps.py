@@ -1,0 +1,25 @@
+"""The clock of a run of this package: a callback that a contestant names in its config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from timing import Stopwatch
+
+from rl_training.callbacks import Callback
+from rl_training.trainers.base import Report, Trainer
+
+
+class Laps(Callback):
+    """Marks the end of every train step, and leaves the result in a file."""
+
+    def __init__(self, path: str, warmup: int) -> None:
+        self.path = Path(path)
+        self.watch = Stopwatch(warmup)
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        self.watch.mark(report.after.env_steps)
+
+    def on_end(self, trainer: Trainer) -> None:
+        self.path.write_text(json.dumps(self.watch.result()))

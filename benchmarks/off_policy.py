@@ -1,0 +1,50 @@
+"""Contestant: DQN, SAC or TD3 of this package, an ordinary run with its directory and logs, no evaluation.
+
+    python benchmarks/off_policy.py '{"algo": "sac", "env_id": "Pendulum-v1", ...}'      # the settings of a contest
+
+Prints one line of JSON: the speed of the training loop after the warm-up, and the run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rl_training import train
+
+
+def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
+    """A run of these settings, timed."""
+    hparams = ("learning_rate", "batch_size", "learning_starts", "updates_per_step")
+    network = {"hidden_dims": settings["hidden_dims"], "activation": "relu"}
+    return {
+        "algo": settings["algo"],
+        "env_id": settings["env_id"],
+        "seed": settings["seed"],
+        "output_dir": settings["scratch"],
+        "env": {"num_envs": 1},
+        "hparams": {name: settings[name] for name in hparams},
+        "network": {"actor": network, "critic": network},
+        "buffer": {"size": settings["buffer_size"]},
+        "training": {
+            "total_timesteps": settings["total_timesteps"],
+            "num_eval_episodes": 0,
+            "checkpoint_frequency": 0,
+            "num_threads": 1,
+        },
+        "logging": {"terminal": False, "tensorboard": False},
+        "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+    }
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    laps = Path(settings["scratch"]) / "laps.json"
+    result = train(config(settings, laps))
+    print(json.dumps({**json.loads(laps.read_text()), "run": str(result.run_dir)}))
+
+
+if __name__ == "__main__":
+    main()
