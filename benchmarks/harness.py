@@ -34,7 +34,7 @@ print(json.dumps(found))
 LAUNCHER = """
 import json, os, sys, time
 started = time.perf_counter()
-process = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+process = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(process, 0)
 seconds = time.perf_counter() - started
 with open(sys.argv[1], "w") as file:
@@ -98,17 +98,17 @@ def fill(words: Sequence[str], contest: Contest, contestant: Contestant, seed: i
     return [values.get(word, word) for word in words]
 
 
-def one_core() -> list[str]:
-    """The words that keep a command on one core, the first that this process may use."""
-    return ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
+def call(contest: Contest, contestant: Contestant, seed: int, python: str, scratch: str) -> list[str]:
+    """The whole command of one run; `taskset` keeps it on one core, the first that this process may use."""
+    core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if contestant.pinned else []
+    return [*core, python, *fill(contestant.command, contest, contestant, seed, scratch)]
 
 
 def run_once(contest: Contest, contestant: Contestant, seed: int, pythons: Pythons) -> dict[str, Any]:
     """One run of a contestant and its check: the numbers that the contest is about."""
     python = pythons[contestant.venv]
     with tempfile.TemporaryDirectory() as scratch:
-        words = fill(contestant.command, contest, contestant, seed, scratch)
-        outcome = run_process([*(one_core() if contestant.pinned else ()), python, *words])
+        outcome = run_process(call(contest, contestant, seed, python, scratch))
         checked: dict[str, Any] = {}
         if contestant.check:
             words = fill(contestant.check, contest, contestant, seed, scratch)
@@ -173,8 +173,8 @@ def times_better(result: dict[str, Any], name: str, measure: Measure) -> float |
 
 def shown_command(contest: Contest, contestant: Contestant) -> str:
     """The first run as somebody would type it in the clone."""
-    words = [f"{contestant.venv}/bin/python", *fill(contestant.command, contest, contestant, 0, "/tmp/bench")]
-    return " ".join([*(one_core() if contestant.pinned else ()), *(f"'{word}'" if " " in word else word for word in words)])
+    words = call(contest, contestant, 0, f"{contestant.venv}/bin/python", "/tmp/bench")
+    return " ".join(f"'{word}'" if " " in word else word for word in words)
 
 
 def machine() -> dict[str, Any]:

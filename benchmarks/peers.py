@@ -48,7 +48,9 @@ def peers_python(name: str) -> Path:
     packages = wanted(environment)
     if stamp.exists() and stamp.read_text() == "\n".join(packages) and python.exists():
         return python
-    print(f"installing {', '.join(environment.packages)} into {name} (once, a few minutes)", file=sys.stderr, flush=True)
+    print(
+        f"installing {', '.join(environment.packages)} into {name} (once, a few minutes)", file=sys.stderr, flush=True
+    )
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     quiet = ["--quiet", "--disable-pip-version-check"]

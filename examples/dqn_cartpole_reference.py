@@ -1,12 +1,13 @@
 """Double DQN on CartPole-v1 in one file: torch, NumPy and Gymnasium, nothing of this package.
 
-    python examples/dqn_cartpole_reference.py --total-timesteps 50000
+    python examples/dqn_cartpole_reference.py --total-timesteps 40000
 
 It gives the weights of the package's own run bit for bit:
 
-    rl train dqn/cartpole --seed 1
+    rl train dqn/cartpole --seed 1 --hparams.kernel reference
 
-Read it top to bottom: settings, randomness, network, replay, acting, loss, the loop.
+(The package's own kernel rounds differently and is faster.) Read it top to bottom: settings, randomness, network,
+replay, rewards, acting, loss, the loop.
 """
 
 from __future__ import annotations
@@ -33,21 +34,23 @@ class Settings:
 
     env_id: str = "CartPole-v1"
     seed: int = 1
-    total_timesteps: int = 50_000
+    total_timesteps: int = 40_000
     num_envs: int = 4
     buffer_size: int = 50_000
-    learning_rate: tuple[float, float] = (2e-3, 0.0)  # from the first step to the end of the budget
-    gamma: float = 0.99
-    batch_size: int = 128
+    learning_rate: tuple[float, float] = (1e-3, 0.0)  # from the first step to the end of the budget
+    gamma: float = 0.995
+    n_step: int = 5  # rewards that are summed before the target bootstraps
+    batch_size: int = 64
     learning_starts: int = 1000  # env steps of random actions
-    updates_per_step: float = 0.5
+    updates_per_step: float = 1.0
     tau: float = 0.01  # how far the target network follows at each update
     epsilon_start: float = 1.0
     epsilon_end: float = 0.04
     epsilon_steps: int = 8_000
     max_grad_norm: float = 10.0
     adam_eps: float = 1e-8
-    hidden: int = 128
+    hidden: int = 64
+    block: int = 64  # steps between two moves of the reward statistics
 
 
 # -- randomness: one seed, a stream of its own for every purpose ------------------------------------------------------
@@ -104,29 +107,85 @@ def values_of(network: nn.Sequential, obs: np.ndarray) -> np.ndarray:
 
 
 class Replay:
-    """The last transitions, drawn uniformly with replacement."""
+    """The last transitions of N environments in turn, drawn uniformly as windows of up to n steps."""
 
-    def __init__(self, capacity: int, obs_size: int, rng: np.random.Generator) -> None:
+    def __init__(self, settings: Settings, obs_size: int, rng: np.random.Generator) -> None:
+        self.settings, self.rng = settings, rng
+        self.capacity, self.num_envs, self.written = settings.buffer_size, settings.num_envs, 0
         self.columns = {
-            "obs": np.zeros((capacity, obs_size), np.float32),
-            "actions": np.zeros(capacity, np.int64),
-            "rewards": np.zeros(capacity, np.float32),
-            "next_obs": np.zeros((capacity, obs_size), np.float32),
-            "terminated": np.zeros(capacity, np.float32),
+            "obs": np.zeros((self.capacity, obs_size), np.float32),
+            "actions": np.zeros(self.capacity, np.int64),
+            "rewards": np.zeros(self.capacity, np.float32),
+            "next_obs": np.zeros((self.capacity, obs_size), np.float32),
+            "terminated": np.zeros(self.capacity, bool),
+            "ended": np.zeros(self.capacity, bool),  # terminated, or cut off
         }
-        self.capacity, self.position, self.size, self.rng = capacity, 0, 0, rng
 
     def add(self, **rows: np.ndarray) -> None:
-        count = len(rows["rewards"])
-        places = np.arange(self.position, self.position + count) % self.capacity
+        places = np.arange(self.written, self.written + self.num_envs) % self.capacity
         for name, column in self.columns.items():
             column[places] = rows[name]
-        self.position = (self.position + count) % self.capacity
-        self.size = min(self.size + count, self.capacity)
+        self.written += self.num_envs
 
-    def sample(self, batch_size: int) -> dict[str, Tensor]:
-        index = self.rng.integers(self.size, size=batch_size)
-        return {name: torch.from_numpy(column[index]) for name, column in self.columns.items()}
+    def drawable(self) -> np.ndarray:
+        """Rows whose window is complete: n steps are there, or the episode ended before."""
+        start = max(self.written - self.capacity, 0)
+        stop = max(self.written - (self.settings.n_step - 1) * self.num_envs, start)
+        recent = np.arange(stop, self.written)
+        ended = self.columns["ended"][recent % self.capacity].reshape(-1, self.num_envs)
+        closed = np.logical_or.accumulate(ended[::-1])[::-1]
+        return np.concatenate([np.arange(start, stop), recent[closed.reshape(-1)]])
+
+    def sample(self, batch_size: int) -> dict[str, np.ndarray]:
+        rows = self.drawable()
+        first = rows[self.rng.integers(len(rows), size=batch_size)] % self.capacity
+        last, rewards = first, self.columns["rewards"][first].astype(np.float64)
+        discounts = np.full(batch_size, self.settings.gamma)
+        for _ in range(self.settings.n_step - 1):
+            goes_on = ~self.columns["ended"][last]
+            last = np.where(goes_on, (last + self.num_envs) % self.capacity, last)
+            rewards += np.where(goes_on, discounts * self.columns["rewards"][last], 0.0)
+            discounts = np.where(goes_on, self.settings.gamma * discounts, discounts)
+        return {
+            "obs": self.columns["obs"][first],
+            "actions": self.columns["actions"][first],
+            "rewards": rewards.astype(np.float32),
+            "discounts": discounts.astype(np.float32),
+            "next_obs": self.columns["next_obs"][last],
+            "terminated": self.columns["terminated"][last].astype(np.float32),
+        }
+
+
+# -- rewards ----------------------------------------------------------------------------------------------------------
+
+
+class RewardScale:
+    """Divides rewards by the standard deviation of the discounted return: the Huber loss then suits any task."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.gamma = settings.gamma
+        self.open_returns = np.zeros(settings.num_envs)
+        self.returns: list[np.ndarray] = []  # since the statistics moved last
+        self.mean, self.deviations, self.count = 0.0, 0.0, 0
+
+    def see(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+        returns = rewards + self.gamma * self.open_returns
+        self.returns.append(returns)
+        self.open_returns = np.where(ended, 0.0, returns)
+
+    def move(self) -> None:
+        """Take in the returns since the last move; batches are merged by their sums of squared deviations."""
+        rows = np.concatenate(self.returns)
+        total, delta = self.count + len(rows), rows.mean() - self.mean
+        own = np.square(rows - rows.mean()).sum()
+        self.deviations += own + np.square(delta) * (self.count * len(rows) / total)
+        self.mean += delta * (len(rows) / total)
+        self.count, self.returns = total, []
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        variance = self.deviations / self.count if self.count else 1.0
+        scale = 1.0 / np.sqrt(variance + 1e-8) if self.count else 1.0
+        return np.clip(rewards * scale, -10.0, 10.0).astype(np.float32)
 
 
 # -- environments and acting ------------------------------------------------------------------------------------------
@@ -148,8 +207,8 @@ class Environments:
         self.resets[i] += 1
         return obs
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(rewards, terminated, true next observations); `obs` is what to act on next."""
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(rewards, terminated, terminated or cut off, true next observations); `obs` is what to act on next."""
         results = [env.step(action) for env, action in zip(self.envs, actions, strict=True)]
         rewards = np.array([result[1] for result in results], np.float32)
         terminated = np.array([result[2] for result in results])
@@ -161,7 +220,7 @@ class Environments:
                 self.obs[i] = self.reset(i)
                 self.finished.append(self.returns[i])
                 self.returns[i] = 0.0
-        return rewards, terminated, next_obs
+        return rewards, terminated, terminated | np.array([result[3] for result in results]), next_obs
 
 
 def act(
@@ -181,12 +240,12 @@ def act(
 # -- learning ---------------------------------------------------------------------------------------------------------
 
 
-def dqn_loss(network: nn.Sequential, target: nn.Sequential, rows: dict[str, Tensor], gamma: float) -> Tensor:
-    """Huber loss against r + gamma * Q_target(next, best action of the online network)."""
+def dqn_loss(network: nn.Sequential, target: nn.Sequential, rows: dict[str, Tensor]) -> Tensor:
+    """Huber loss against rewards + discount * Q_target(next, best action of the online network)."""
     with torch.no_grad():
         best = network(rows["next_obs"]).argmax(1, keepdim=True)
         following = target(rows["next_obs"]).gather(1, best).squeeze(1)
-        targets = rows["rewards"] + gamma * (1.0 - rows["terminated"]) * following
+        targets = rows["rewards"] + rows["discounts"] * (1.0 - rows["terminated"]) * following
     values = network(rows["obs"]).gather(1, rows["actions"].unsqueeze(1)).squeeze(1)
     return F.huber_loss(values - targets, torch.zeros_like(targets), reduction="none").mean()
 
@@ -215,7 +274,8 @@ def train(settings: Settings) -> nn.Sequential:
     target = copy.deepcopy(network)
     optimizer = torch.optim.Adam(network.parameters(), eps=settings.adam_eps)
     parameters = list(network.parameters())
-    replay = Replay(settings.buffer_size, inputs, stream(settings.seed, "buffer"))
+    replay = Replay(settings, inputs, stream(settings.seed, "buffer"))
+    scale = RewardScale(settings)
     acting = stream(settings.seed, "actions")
 
     def updates_done(env_steps: int) -> int:
@@ -225,17 +285,22 @@ def train(settings: Settings) -> nn.Sequential:
     while env_steps < settings.total_timesteps:
         obs = envs.obs
         chosen = act(network, obs, env_steps, acting, settings)
-        rewards, terminated, next_obs = envs.step(chosen)
-        replay.add(obs=obs, actions=chosen, rewards=rewards, next_obs=next_obs, terminated=terminated)
+        rewards, terminated, ended, next_obs = envs.step(chosen)
+        replay.add(obs=obs, actions=chosen, rewards=rewards, next_obs=next_obs, terminated=terminated, ended=ended)
+        scale.see(rewards, ended)
         before, env_steps = env_steps, env_steps + settings.num_envs
         start, end = settings.learning_rate
         optimizer.param_groups[0]["lr"] = start + (end - start) * min(env_steps / settings.total_timesteps, 1.0)
         for _ in range(updates_done(env_steps) - updates_done(before)):
+            batch = replay.sample(settings.batch_size)
+            batch["rewards"] = scale(batch["rewards"])
             optimizer.zero_grad()
-            dqn_loss(network, target, replay.sample(settings.batch_size), settings.gamma).backward()
+            dqn_loss(network, target, {name: torch.from_numpy(rows) for name, rows in batch.items()}).backward()
             clip_gradients(parameters, settings.max_grad_norm)
             optimizer.step()
             follow(network, target, settings.tau)
+        if env_steps % (settings.block * settings.num_envs) == 0:
+            scale.move()
         if env_steps // 5_000 > before // 5_000 and envs.finished:
             print(f"env_steps {env_steps:>6}  return {np.mean(envs.finished[-20:]):.1f}", flush=True)
     return network

@@ -43,7 +43,7 @@ class Settings:
     updates_per_step: float = 0.5
     tau: float = 0.005  # how far the target critics follow at each update
     adam_eps: float = 1e-8
-    hidden: int = 256
+    hidden: int = 64
 
 
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0

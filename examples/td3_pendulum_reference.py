@@ -35,18 +35,18 @@ class Settings:
     total_timesteps: int = 20_000
     num_envs: int = 1
     buffer_size: int = 20_000
-    learning_rate: float = 1e-3
-    gamma: float = 0.99
+    learning_rate: tuple[float, float] = (1e-3, 0.0)  # from the first step to the end of the budget
+    gamma: float = 0.98
     batch_size: int = 256
     learning_starts: int = 1000  # env steps of random actions
-    updates_per_step: float = 0.5
+    updates_per_step: float = 1.0
     tau: float = 0.005  # how far the targets follow
     exploration_noise: float = 0.1
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     actor_every_updates: int = 2
     adam_eps: float = 1e-8
-    hidden: int = 256
+    hidden: int = 64
 
 
 # -- randomness: one seed, a stream of its own for every purpose ------------------------------------------------------
@@ -228,15 +228,17 @@ class Learner:
         self.actor, self.critics, self.settings = actor, critics, settings
         self.actor_target, self.critic_target = copy.deepcopy(actor), copy.deepcopy(critics)
         self.rng = stream(settings.seed, "learning")
-        options = {"lr": settings.learning_rate, "eps": settings.adam_eps}
-        self.actor_optimizer = torch.optim.Adam(actor.parameters(), **options)
-        self.critic_optimizer = torch.optim.Adam(critics.parameters(), **options)
+        self.actor_optimizer = torch.optim.Adam(actor.parameters(), eps=settings.adam_eps)
+        self.critic_optimizer = torch.optim.Adam(critics.parameters(), eps=settings.adam_eps)
         self.updates = 0
 
-    def update(self, rows: dict[str, Tensor]) -> None:
+    def update(self, rows: dict[str, Tensor], env_steps: int) -> None:
         """One step of the critics; every second time of the actor and the targets too."""
         self.updates += 1
         settings = self.settings
+        start, end = settings.learning_rate
+        for optimizer in (self.actor_optimizer, self.critic_optimizer):
+            optimizer.param_groups[0]["lr"] = start + (end - start) * min(env_steps / settings.total_timesteps, 1.0)
         with torch.no_grad():
             next_actions = self.actor_target(rows["next_obs"])
             noise = torch.from_numpy(self.rng.standard_normal(tuple(next_actions.shape), dtype=np.float32))
@@ -276,7 +278,7 @@ def train(settings: Settings) -> Actor:
         replay.add(obs=obs, actions=actions, rewards=rewards, next_obs=next_obs, terminated=terminated)
         before, env_steps = env_steps, env_steps + settings.num_envs
         for _ in range(updates_done(env_steps) - updates_done(before)):
-            learner.update(replay.sample(settings.batch_size))
+            learner.update(replay.sample(settings.batch_size), env_steps)
         if env_steps // 1_000 > before // 1_000 and envs.finished:
             print(f"env_steps {env_steps:>6}  return {np.mean(envs.finished[-5:]):.1f}", flush=True)
     return actor

@@ -15,6 +15,7 @@ from rl_training.config import TrainConfig
 from rl_training.config_loading import check_hparams
 from rl_training.context import BuildContext
 from rl_training.data.n_step import check_n_step
+from rl_training.data.priorities import Priorities
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.storage import fit_capacity, layout, row_bytes
 from rl_training.devices import resolve_device
@@ -152,8 +153,8 @@ def build_off_policy(parts: Parts) -> OffPolicyTrainer:
         parts.guard,
         warmup=cast(Policy, getattr(algorithm, "warmup", algorithm.policy)),
     )
-    beta = parts.hparam("priority_beta", None)
-    if beta is not None and hasattr(trainer.buffer, "beta"):
+    beta, priorities = parts.hparam("priority_beta", None), getattr(trainer.buffer, "priorities", None)
+    if beta is not None and priorities is not None:
         total = cfg.training.total_timesteps
         trainer.beta = lambda: value_at(beta, trainer.progress.env_steps / total)
     if cfg.env.normalize_obs or cfg.env.normalize_reward:
@@ -318,8 +319,7 @@ def build_replay(parts: Parts) -> Replay:
     """The replay buffer that the config or the algorithm asks for."""
     cfg, action_space = parts.cfg, parts.action_space
     assert not isinstance(action_space, DictSpec), "refused by every algorithm"
-    prioritized = bool(parts.hparam("prioritized", False))
-    name = cfg.buffer.type or ("prioritized" if prioritized else "replay")
+    name = cfg.buffer.type or "replay"
     kind = buffers.get(name)
     obs_shape, obs_dtype = layout(parts.observation_space)
     keywords: dict[str, Any] = {
@@ -331,14 +331,17 @@ def build_replay(parts: Parts) -> Replay:
         "gamma": float(parts.hparam("gamma", 0.99)),
         "on_memory": cfg.buffer.on_memory,
     }
+    alpha = float(parts.hparam("priority_alpha", 0.6))
     if name == "prioritized":
-        keywords["alpha"] = float(parts.hparam("priority_alpha", 0.6))
-    elif prioritized:
-        raise ConfigError(f"hparams.prioritized needs buffer.type 'prioritized' or none, not '{name}'")
+        keywords["alpha"] = alpha
+    elif parts.hparam("prioritized", False):
+        keywords["priorities"] = Priorities(alpha)
     if name == "her":
         keywords["compute_reward"] = goal_function(parts, "compute_reward", required=True)
         keywords["compute_terminated"] = goal_function(parts, "compute_terminated", required=False)
-    buffer = kind(cfg.buffer.size or REPLAY_SIZE, obs_shape, action_space.shape, **keywords)
+    sizes = {"capacity": cfg.buffer.size or REPLAY_SIZE, "obs_shape": obs_shape, "action_shape": action_space.shape}
+    check_call(kind, f"buffer.type '{name}'", sizes, kwargs=keywords)
+    buffer = kind(*sizes.values(), **keywords)
     what = f"buffer.type '{name}', from which '{cfg.algo}' is to learn,"
     check_methods(buffer, ("store", "sample", "__len__", "state_dict"), what, "derive it from data.ReplayBuffer")
     return cast(Replay, buffer)

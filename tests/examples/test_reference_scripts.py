@@ -22,6 +22,7 @@ PRESETS = {"sac": "sac/pendulum", "td3": "td3/pendulum"}
 STEPS = {"ppo": 6_000, "reinforce": 12_000, "dqn": 2_000, "sac": 700, "td3": 1_200}
 WITHOUT: dict[str, dict[str, Any]] = {
     "ppo": {"hparams.kernel": "reference"},
+    "dqn": {"hparams.kernel": "reference"},
     "reinforce": {"env.normalize_reward": False},
 }
 """What a script leaves out of its preset."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rl_training.algorithms.dqn_kernel import DQNKernel, fits
 from rl_training.algorithms.off_policy import NetworkPolicy, OffPolicyAlgorithm, Transitions, td_targets
 from rl_training.algorithms.random import random_actions
 from rl_training.context import BuildContext
@@ -186,7 +187,10 @@ class DQN(OffPolicyAlgorithm):
         shape = QShape(space.n, numbers, hp.dueling, hp.noisy_std if hp.noisy else None)
         self.q = ActionValues(ctx.observation_space, shape, ctx.network.critic, ctx.streams("init"))
         self.learner("q", self.q)
-        self.target("q")
+        target = cast(ActionValues, self.target("q").network)
+        own = type(self).losses is not DQN.losses or type(self).targets_of is not DQN.targets_of
+        fast = hp.kernel == "auto" and not own and fits(self.q, ctx.observation_space)
+        self.kernel = DQNKernel(self.q, target, double=hp.double) if fast else None
         low, high = hp.value_range
         self.support = torch.linspace(low, high, hp.atoms, device=self.device)
         self.policy = EpsilonGreedyPolicy(self)
@@ -200,19 +204,28 @@ class DQN(OffPolicyAlgorithm):
     def update(self, batch: Batch) -> UpdateResult:
         self.updates += 1
         rows = self.prepare(batch)
+        metrics, errors = self.gradient(rows)
+        metrics["grad_norm"] = self.apply("q", metrics["loss"], metrics)
+        if self.updates % self.hp.target_every_updates == 0:
+            self.targets["q"].follow(self.hp.tau)
+        return UpdateResult({**metrics, "epsilon": self.policy.epsilon()}, None if rows.weights is None else errors)
+
+    def gradient(self, rows: Transitions) -> tuple[dict[str, Tensor | float], Array]:
+        """Put the gradient in its place; returns (metrics, size of the errors (B,))."""
+        if self.kernel is not None:
+            step = self.kernel.gradient(rows)
+            td_error = float(step.errors.mean())
+            return {"loss": step.loss, "value_mean": step.value_mean, "td_error": td_error}, step.errors
         with torch.no_grad():
             targets = self.targets_of(rows)
         predicted = of_actions(self.q(rows.obs, self.q.draw_noise(self.rng)), rows.actions)  # (B, K)
         losses, errors = self.losses(predicted, targets)
         loss = losses.mean() if rows.weights is None else (rows.weights * losses).mean()
+        self.learners["q"].backward(loss)
         with torch.no_grad():
             values = self.expected(predicted.unsqueeze(1))
         metrics = {"loss": loss.detach(), "value_mean": values.mean(), "td_error": errors.mean()}
-        metrics["grad_norm"] = self.step("q", loss, metrics)
-        if self.updates % self.hp.target_every_updates == 0:
-            self.targets["q"].follow(self.hp.tau)
-        priorities = None if rows.weights is None else errors.cpu().numpy()
-        return UpdateResult({**metrics, "epsilon": self.policy.epsilon()}, priorities)
+        return cast(dict[str, Tensor | float], metrics), errors.cpu().numpy()
 
     def targets_of(self, rows: Transitions) -> Tensor:
         """What the network should have put out for the actions taken, (B, K)."""

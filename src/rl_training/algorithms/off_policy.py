@@ -71,13 +71,16 @@ class Learner:
         self.guard = ctx.guard
         self.check_every_step = ctx.guard.every_step(ctx.device)
 
-    def step(self, loss: Tensor, learning_rate: float, suspects: Callable[[], Suspects]) -> Tensor:
-        """Backward, clip, step; returns the gradient norm before clipping."""
+    def backward(self, loss: Tensor) -> None:
+        """The gradient of the loss, in place of the last one."""
         self.optimizer.zero_grad()
         loss.backward()
+
+    def apply(self, loss: Tensor | float, learning_rate: float, suspects: Callable[[], Suspects]) -> Tensor:
+        """Clip the gradient and step; returns its norm before clipping."""
         norm = self.optimizer.grad_norm()
         if self.check_every_step:
-            self.guard.check_gradients(norm, suspects, loss.detach())
+            self.guard.check_gradients(norm, suspects, loss)
         self.optimizer.clip(self.max_grad_norm, norm)
         self.optimizer.step(learning_rate)
         return norm
@@ -101,12 +104,13 @@ class Target:
         self.network = copy.deepcopy(learner.network).requires_grad_(False)
         self.parameters = FlatParameters(self.network)
         self.source = learner
+        self.buffers = list(zip(learner.network.buffers(), self.network.buffers(), strict=True))
 
     @torch.no_grad()
     def follow(self, tau: float) -> None:
         """target <- target + tau (source - target); tau = 1 copies. Buffers are copied."""
         self.parameters.values.lerp_(self.source.parameters.values, tau)
-        for current, stale in zip(self.source.network.buffers(), self.network.buffers(), strict=True):
+        for current, stale in self.buffers:
             stale.copy_(current)
 
 
@@ -195,9 +199,14 @@ class OffPolicyAlgorithm:
         return value_at(getattr(self.hp, name), self.ctx.fraction)
 
     def step(self, name: str, loss: Tensor, losses: Mapping[str, Tensor | float]) -> Tensor:
-        """One optimiser step of a learner; returns the gradient norm before clipping."""
+        """Backward, and one optimiser step of a learner; returns the gradient norm before clipping."""
+        self.learners[name].backward(loss)
+        return self.apply(name, loss.detach(), losses)
+
+    def apply(self, name: str, loss: Tensor | float, losses: Mapping[str, Tensor | float]) -> Tensor:
+        """One optimiser step of a learner along the gradient it has."""
         learner = self.learners[name]
-        return learner.step(loss, self.scheduled("learning_rate"), lambda: self.suspects(learner, losses))
+        return learner.apply(loss, self.scheduled("learning_rate"), lambda: self.suspects(learner, losses))
 
     def observe(self, batch: Batch) -> None:
         """Move the statistics; called between blocks with the steps of the block."""

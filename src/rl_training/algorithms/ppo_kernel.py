@@ -1,8 +1,7 @@
 """PPO's gradient by hand: the numbers of `ppo_loss` and autograd, about three times faster for small networks.
 
-For a 64 x 64 network torch spends most of a minibatch launching some sixty tiny operations. Here forward and backward
-are NumPy operations over views of the torch parameters, and the gradient is written straight into the flat vector that
-Adam reads. `ppo_loss` stays the reference: a test holds this file to it, and `hparams.kernel: reference` uses it.
+The network's two passes are in `models/mlp_kernel.py`; here is the gradient of the loss between them. `ppo_loss` stays
+the reference: a test holds this file to it, and `hparams.kernel: reference` uses it.
 
 It fits two separate tanh or ReLU MLPs with a categorical or Gaussian head on the CPU; everything else takes the
 reference.
@@ -11,15 +10,15 @@ reference.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from torch import nn
 
 from rl_training.algorithms.on_policy import Rollout
-from rl_training.encoding import encode_leaf_numpy
-from rl_training.models.backbones import MLP, TensorObs
+from rl_training.models.backbones import MLP
 from rl_training.models.heads import HALF_LOG_2PI, CategoricalHead, GaussianHead
+from rl_training.models.mlp_kernel import backward, encode, forward, is_plain, layers_of, mean
 from rl_training.models.networks import ActorCritic
 from rl_training.types import ACTION_MASK, Array, DictSpec, SpaceSpec
 
@@ -31,19 +30,6 @@ class Coefficients(NamedTuple):
     ent_coef: float
     vf_coef: float
     clip_vf: float | None
-
-
-class Linear(NamedTuple):
-    """A layer's weights (out, in), its bias, where their gradients go, and the activation behind it.
-
-    The arrays are views of the parameters and of their gradients.
-    """
-
-    weight: Array
-    bias: Array
-    weight_grad: Array
-    bias_grad: Array
-    activation: Literal["tanh", "relu"] | None
 
 
 class Rows(NamedTuple):
@@ -76,24 +62,13 @@ def fits(network: ActorCritic, observation_space: SpaceSpec) -> bool:
     return type(network) is ActorCritic and separate and head and on_cpu and not masked
 
 
-def is_plain(backbone: nn.Module) -> bool:
-    """An MLP of linear layers with one activation the kernel knows behind each."""
-    if type(backbone) is not MLP:
-        return False
-    layers = list(backbone.layers)
-    linears, activations = layers[::2], layers[1::2]
-    return all(isinstance(layer, nn.Linear) for layer in linears) and all(
-        isinstance(layer, nn.Tanh | nn.ReLU) for layer in activations
-    )
-
-
 class PPOKernel:
     """Loss and gradient of a minibatch for one network."""
 
     def __init__(self, network: ActorCritic, normalize_advantage: bool) -> None:
         assert isinstance(network.actor, MLP)
         assert isinstance(network.critic, MLP)
-        self.leaves = network.actor.leaves
+        self.backbone = network.actor
         self.normalize_advantage = normalize_advantage
         self.actor = layers_of(network.actor, cast(nn.Module, network.action_head.output))
         self.critic = layers_of(network.critic, network.value_head.output)
@@ -106,7 +81,7 @@ class PPOKernel:
     @np.errstate(all="ignore")  # a number that is none is the guard's to report, by name
     def gradient(self, minibatch: Rollout, coefficients: Coefficients) -> dict[str, float]:
         """Write the gradient of `ppo_loss` into the parameters' gradients; returns what `ppo_loss` returns."""
-        features = self.encode(minibatch.obs)
+        features = encode(self.backbone, minibatch.obs)
         advantages = minibatch.advantages.numpy()
         rows = Rows(
             minibatch.actions.numpy(),
@@ -127,67 +102,6 @@ class PPOKernel:
         policy_loss, entropy_loss = head.losses["policy_loss"], head.losses["entropy_loss"]
         total = policy_loss + coefficients.vf_coef * value_loss + coefficients.ent_coef * entropy_loss
         return {"loss": total, "value_loss": value_loss, **head.losses}
-
-    def encode(self, obs: TensorObs) -> Array:
-        """Observations to flat features (B, F)."""
-        named = obs if isinstance(obs, dict) else {"obs": obs}
-        parts = [encode_leaf_numpy(leaf, named[name].numpy()) for name, leaf in self.leaves.items()]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-
-
-# -- the network ------------------------------------------------------------------------------------------------------
-
-
-def layers_of(backbone: MLP, output: nn.Module) -> list[Linear]:
-    """The linear maps from features to a head's outputs."""
-    modules = [*backbone.layers, output]
-    return [
-        linear_of(module, following)
-        for module, following in zip(modules, [*modules[1:], None], strict=True)
-        if isinstance(module, nn.Linear)
-    ]
-
-
-def linear_of(layer: nn.Linear, following: nn.Module | None) -> Linear:
-    assert layer.weight.grad is not None
-    assert layer.bias.grad is not None
-    arrays = (layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
-    weight, bias, weight_grad, bias_grad = (tensor.numpy() for tensor in arrays)
-    activation: Literal["tanh", "relu"] | None = None
-    if isinstance(following, nn.Tanh | nn.ReLU):
-        activation = "tanh" if isinstance(following, nn.Tanh) else "relu"
-    return Linear(weight, bias, weight_grad, bias_grad, activation)
-
-
-def forward(layers: list[Linear], features: Array) -> list[Array]:
-    """The input and the output of every layer, (B, width) each."""
-    outputs = [features]
-    for layer in layers:
-        y = outputs[-1] @ layer.weight.T
-        y += layer.bias
-        if layer.activation == "tanh":
-            np.tanh(y, out=y)
-        elif layer.activation == "relu":
-            np.maximum(y, 0.0, out=y)
-        outputs.append(y)
-    return outputs
-
-
-def backward(layers: list[Linear], outputs: list[Array], gradient: Array) -> None:
-    """Backpropagate the gradient with respect to the last output into the gradients of every layer."""
-    ones = np.ones(len(gradient), np.float32)
-    for i in range(len(layers) - 1, -1, -1):
-        layer, y = layers[i], outputs[i + 1]
-        if layer.activation == "tanh":
-            slope = y * y
-            np.subtract(1.0, slope, out=slope)
-            gradient *= slope
-        elif layer.activation == "relu":
-            gradient *= y > 0.0
-        np.matmul(gradient.T, outputs[i], out=layer.weight_grad)
-        np.matmul(ones, gradient, out=layer.bias_grad)  # a sum over rows, but four times faster than np.sum
-        if i > 0:
-            gradient = gradient @ layer.weight
 
 
 # -- the loss ---------------------------------------------------------------------------------------------------------
@@ -269,8 +183,3 @@ def log_softmax(logits: Array) -> Array:
     shifted = logits - np.maximum.reduce(logits, axis=0)
     shifted -= np.log(np.add.reduce(np.exp(shifted), axis=0))
     return cast(Array, shifted)
-
-
-def mean(values: Array) -> float:
-    """The mean of a vector, without the overhead of `ndarray.mean`."""
-    return float(np.add.reduce(values)) / len(values)

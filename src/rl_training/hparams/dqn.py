@@ -58,6 +58,8 @@ class DQNConfig(OffPolicyHparams):
     """How much more often: 0 draws all alike."""
     priority_beta: float | Schedule = 0.4
     """How far the weights of the loss make up for it: 1 does fully."""
+    kernel: Literal["auto", "reference"] = "auto"
+    """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

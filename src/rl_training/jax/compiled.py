@@ -221,7 +221,8 @@ def learns_done(algorithm: JaxAlgorithm, env_steps: Any) -> Any:
     assert schedule is not None
     ratio = Fraction(schedule.updates_per_step).limit_denominator(1000) / algorithm.updates_per_learn
     started = jnp.maximum(env_steps, np.uint32(schedule.learning_starts)) - np.uint32(schedule.learning_starts)
-    return started * np.uint32(ratio.numerator) // np.uint32(ratio.denominator)
+    updates, steps = np.uint32(ratio.numerator), np.uint32(ratio.denominator)
+    return started // steps * updates + started % steps * updates // steps  # a plain product would run over
 
 
 def first_row(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> Batch:

@@ -115,7 +115,7 @@ class OffPolicyTrainer(Trainer):
         if not len(self.buffer):
             return {}
         if self.beta is not None:
-            self.buffer.beta = self.beta()  # type: ignore[attr-defined]
+            self.buffer.priorities.beta = self.beta()  # type: ignore[attr-defined]
         batch = self.buffer.sample(self.schedule.batch_size)
         result = update(self.algorithm, batch)
         self.progress.advance(updates=getattr(self.algorithm, "updates_per_learn", 1))
