@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from rl_training.config_loading import config_to_mapping, load_config
 
 PEERS = "Stable-Baselines3"
+PACKAGE_VENV = ".venv"
 
 
 @dataclass(frozen=True)
@@ -21,17 +23,23 @@ class Measure:
     digits: int = 0
     goal: float | None = None
     """How many times better than the best peer the first contestant wants to be."""
+    limit: float | None = None
+    """What its median shall reach, or stay under, whoever else takes part."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A command that prints one JSON value. `{settings}`, `{seed}` and `{scratch}` are filled in for each run."""
+    """A command that prints one JSON value. `{settings}`, `{seed}`, `{scratch}` and any `{setting}` are filled in."""
 
     name: str
     command: tuple[str, ...]
     """Arguments of the interpreter."""
     peer: bool = False
-    """Runs in the peers' environment, and is what the others are compared with."""
+    """What the others are compared with."""
+    venv: str = PACKAGE_VENV
+    """The environment it runs in, a folder of the clone."""
+    pinned: bool = False
+    """Stays on one core."""
     settings: dict[str, Any] = field(default_factory=dict)
     """On top of the contest's."""
     check: tuple[str, ...] = ()
@@ -52,6 +60,13 @@ class Contest:
     settings: dict[str, Any] = field(default_factory=dict)
     quick: dict[str, Any] = field(default_factory=dict)
     """Settings of a trial of the machinery, not of the speed."""
+    rival: str = "the best peer"
+    """Whom the first contestant wants to beat, for the docs."""
+    max_repeats: int = 100
+
+
+Peer = partial(Contestant, peer=True, venv=".venv-peers")
+JaxPeer = partial(Contestant, peer=True, venv=".venv-peers-jax")
 
 
 # -- speed of the training loop ---------------------------------------------------------------------------------------
@@ -74,7 +89,7 @@ PPO_SETTINGS: dict[str, Any] = {
 PPO_QUICK = {"warmup": 2048, "total_timesteps": 8192}
 PACKAGE = Contestant("rl_training", ("benchmarks/ppo.py", "{settings}"))
 NATIVE = Contestant("rl_training, NumPy CartPole", PACKAGE.command, settings={"vectorization": "native"})
-SB3 = Contestant(PEERS, ("benchmarks/ppo_sb3.py", "{settings}"), peer=True)
+SB3 = Peer(PEERS, ("benchmarks/ppo_sb3.py", "{settings}"))
 
 
 def ppo_contest(name: str, env_id: str, num_envs: int, contestants: tuple[Contestant, ...], goal: float) -> Contest:
@@ -137,7 +152,7 @@ def off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, goal: f
         ),
         contestants=(
             Contestant("rl_training", ("benchmarks/off_policy.py", "{settings}")),
-            Contestant(PEERS, ("benchmarks/off_policy_sb3.py", "{settings}"), peer=True),
+            Peer(PEERS, ("benchmarks/off_policy_sb3.py", "{settings}")),
         ),
         settings=settings,
         quick={"learning_starts": 128, "warmup": 256, "total_timesteps": 1024},
@@ -191,7 +206,7 @@ def rl_train(name: str, *flags: str) -> Contestant:
 
 
 def sb3_solves(name: str, settings: dict[str, Any]) -> Contestant:
-    return Contestant(name, ("benchmarks/solve_sb3.py", "{settings}"), peer=True, settings=settings, check=CHECK_SB3)
+    return Peer(name, ("benchmarks/solve_sb3.py", "{settings}"), settings=settings, check=CHECK_SB3)
 
 
 def speed_flags(num_envs: int) -> tuple[str, ...]:
@@ -245,9 +260,9 @@ REPLAY = Contest(
     ),
     contestants=(
         Contestant("rl_training", ("benchmarks/replay.py",)),
-        Contestant(PEERS, ("benchmarks/replay_sb3.py",), peer=True),
-        Contestant("cpprb", ("benchmarks/replay_cpprb.py",), peer=True),
-        Contestant("Tianshou", ("benchmarks/replay_tianshou.py",), peer=True),
+        Peer(PEERS, ("benchmarks/replay_sb3.py",)),
+        Peer("cpprb", ("benchmarks/replay_cpprb.py",)),
+        Peer("Tianshou", ("benchmarks/replay_tianshou.py",)),
     ),
 )
 REPLAY_PRIORITIZED = Contest(
@@ -267,8 +282,8 @@ REPLAY_PRIORITIZED = Contest(
     ),
     contestants=(
         Contestant("rl_training", ("benchmarks/replay.py", "prioritized")),
-        Contestant("cpprb", ("benchmarks/replay_cpprb.py", "prioritized"), peer=True),
-        Contestant("Tianshou", ("benchmarks/replay_tianshou.py", "prioritized"), peer=True),
+        Peer("cpprb", ("benchmarks/replay_cpprb.py", "prioritized")),
+        Peer("Tianshou", ("benchmarks/replay_tianshou.py", "prioritized")),
     ),
 )
 

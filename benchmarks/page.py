@@ -47,13 +47,21 @@ def section(contest: Contest, result: dict[str, Any]) -> str:
     for measure in contest.measures:
         ratio = times_better(result, first, measure)
         if measure.goal is not None and ratio is not None:
-            verdict = "reached" if ratio >= measure.goal else "not reached"
-            goal = (
-                f"at least {measure.goal:g} times the best peer" if measure.goal > 1 else "no worse than the best peer"
-            )
-            lines += [f"- Goal, {measure.title}: {goal}. {ratio:.2f} ×: {verdict}."]
+            rival = contest.rival
+            goal = f"at least {measure.goal:g} times {rival}" if measure.goal > 1 else f"no worse than {rival}"
+            lines += [f"- Goal, {measure.title}: {goal}. {ratio:.2f} ×: {verdict(ratio >= measure.goal)}."]
+        value = result["contestants"][first]["median"].get(measure.key)
+        if measure.limit is not None and value is not None:
+            higher = measure.better == "higher"
+            goal = f"{'at least' if higher else 'at most'} {number(measure.limit, measure)}"
+            reached = value >= measure.limit if higher else value <= measure.limit
+            lines += [f"- Goal, {measure.title}: {goal}. {number(value, measure)}: {verdict(reached)}."]
     commands = [entry["command"] for entry in result["contestants"].values()]
     return "\n".join([*lines, "", circumstances(result), "", "```bash", *commands, "```", ""])
+
+
+def verdict(reached: bool) -> str:
+    return "reached" if reached else "not reached"
 
 
 def table(contest: Contest, result: dict[str, Any]) -> str:

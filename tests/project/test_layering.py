@@ -20,7 +20,7 @@ PACKAGE = "rl_training"
 # its own layer and of those below. Inside a layer and inside a folder the imports must not form a circle.
 LAYERS = """
 version
-types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names
+types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names weights encoding
 hparams
 config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
@@ -29,7 +29,7 @@ context normalization guards metrics_tracker row_log state_tree tensor_blob seal
 logging tensorboard wandb_sink progress_display index runs segments checkpoint_folder checkpointing
 envs data models devices
 collector env_runner eval
-algorithms
+algorithms jax
 trainers
 callbacks summary user_parts
 assembly
@@ -46,7 +46,8 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 # Library -> the units that may import it, anywhere in their text.
 ALLOWED: dict[str, frozenset[str]] = {
     "torch": frozenset({"models", "algorithms", "devices", "assembly", "trainer"}),
-    "gymnasium": frozenset({"envs", "collector", "env_runner", "eval"}),
+    "jax": frozenset({"jax"}),
+    "gymnasium": frozenset({"envs", "collector", "env_runner", "eval", "jax"}),
     "rich": frozenset({"progress_display", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
     "duckdb": frozenset({"experiments"}),
