@@ -30,6 +30,9 @@ from rl_training.types import (
     VectorStep,
 )
 
+SMALLEST_PRIORITY = 1e-6
+"""Added to every error, so that transitions without one can still be drawn (Schaul et al. 2016, section 3.3)."""
+
 
 class Replay(TransitionSink, Stateful, Protocol):
     """A buffer that transitions are drawn from."""
@@ -120,7 +123,8 @@ class OffPolicyTrainer(Trainer):
         result = update(self.algorithm, batch)
         self.progress.advance(updates=getattr(self.algorithm, "updates_per_learn", 1))
         if result.priorities is not None and "indices" in batch:
-            self.buffer.update_priorities(batch["indices"], result.priorities)  # type: ignore[attr-defined]
+            priorities = result.priorities + SMALLEST_PRIORITY
+            self.buffer.update_priorities(batch["indices"], priorities)  # type: ignore[attr-defined]
         return result.metrics
 
     def parts(self) -> dict[str, Stateful]:
