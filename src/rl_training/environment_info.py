@@ -22,7 +22,7 @@ from typing import Any
 from rl_training.blas import blas_threads
 
 PACKAGES = (
-    *("rl-training", "torch", "numpy", "gymnasium", "jax", "jaxlib", "optax", "safetensors", "pydantic"),
+    *("rl-training", "torch", "numpy", "gymnasium", "jax", "jaxlib", "safetensors", "pydantic"),
     *("mujoco", "ale-py", "envpool", "box2d", "box2d-py", "dm-control", "shimmy", "minigrid", "minari", "pettingzoo"),
     *("mpe2", "pygame-ce", "opencv-python-headless"),
 )
