@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contests import Contest, Contestant, Measure
+from contest_types import Contest, Contestant, Measure
 
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS_KEPT = ("process_seconds", "process_cpu_seconds", "peak_mb", "timed_env_steps", "timed_seconds")

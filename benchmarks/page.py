@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from contests import CONTESTS, Contest, Measure
+from contest_types import Contest, Measure
+from contests import CONTESTS
 from harness import times_better
 
 HEAD = """\
@@ -16,8 +17,9 @@ How fast this package is, beside its peers on the same machine. `make bench` wri
 - **Alternating.** The contestants take turns, each run in a fresh process, repetition k with seed k. The tables show
   medians. What counts is the ratio on one machine, in brackets: how many times better than the best peer. Gaps under a
   quarter are noise.
-- **The same below.** The peers live in an environment of their own (`.venv-peers`), with the versions of torch, NumPy
-  and Gymnasium that this package is tested with. Every process has one thread.
+- **The same below.** The peers live in environments of their own (`.venv-peers`, `.venv-peers-jax`), with the versions
+  of torch, jax, NumPy and Gymnasium that this package is tested with. Every process has one thread, unless the text
+  says otherwise.
 - **Time and memory** are those of the whole process, from the system's own accounts, unless the table says "per step":
   then they are those of the training loop.
 

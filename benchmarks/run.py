@@ -1,11 +1,12 @@
 """Contests against the peers: speed, CPU time and memory, in turns, into docs/data/bench.json and docs/benchmarks.md.
 
-    python benchmarks/run.py                                        # everything, about an hour and a half
+    python benchmarks/run.py                                        # everything, about an hour
     python benchmarks/run.py --only ppo_cartpole --repeats 5
     python benchmarks/run.py --quick                                # a trial of the machinery: writes nothing
     python benchmarks/run.py --page                                 # measures nothing: the page again, from the data
 
-The first run installs the peers from PyPI into environments of their own. A contest that is held again replaces its own results only.
+The first run installs the peers from PyPI into environments of their own. A contest that is held again replaces its
+own results only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from contests import CONTESTS, PACKAGE_VENV, Contest
+from contest_types import PACKAGE_VENV, Contest
+from contests import CONTESTS
 from harness import ROOT, Pythons, hold, versions
 from page import render, table
 from peers import peers_python
