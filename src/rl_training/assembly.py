@@ -18,7 +18,7 @@ from rl_training.data.n_step import check_n_step
 from rl_training.data.priorities import Priorities
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.storage import fit_capacity, layout, row_bytes
-from rl_training.devices import resolve_device
+from rl_training.devices import resolve_device, without_device
 from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec, supports_anything
@@ -29,6 +29,7 @@ from rl_training.registry import (
     callbacks,
     check_call,
     check_methods,
+    environments,
     import_attr,
     import_plugins,
     loggers,
@@ -93,12 +94,23 @@ def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
     algorithm = build_algorithm(cfg, spec, hparams, env.observation_space, env.action_space, guard)
     agent = cast("HostAlgorithm", algorithm)
     size = replay_size(cfg, env, agent.functions.replay)
-    key = fingerprint(id(agent.functions), cfg.env_id, cfg.env, size)
-    driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size))
+    key = fingerprint(agent.description, cfg.env_id, cfg.env, size)
+    description = key if is_our_own(cfg, spec) else None
+    driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description))
     stops = (cfg.training.eval_frequency, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
     trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops)
     trainer.spaces = env.observation_space, env.action_space
     return trainer
+
+
+def is_our_own(cfg: TrainConfig, spec: AlgorithmSpec) -> bool:
+    """Whether a run's program is made of nothing but the package's own code."""
+    from rl_training.jax.envs import TWINS
+
+    names = (cfg.network.actor.type, cfg.network.critic.type)
+    known_env = cfg.env_id in TWINS or environments.is_builtin(cfg.env_id)
+    own_algorithm = str(spec.functional).startswith("rl_training.")
+    return known_env and own_algorithm and not cfg.plugins and not any(":" in name for name in names)
 
 
 def replay_size(cfg: TrainConfig, env: JaxEnv, schedule: ReplaySchedule | None) -> int:
@@ -182,9 +194,11 @@ def prepare_jax(cfg: TrainConfig) -> None:
     """Set jax up before anything computes with it."""
     if importlib.util.find_spec("jax") is None:
         raise ConfigError("backend: 'jax' needs an extra: pip install 'rl-training[jax]'")
-    from rl_training.jax.runtime import configure
+    from rl_training.jax.runtime import configure, use_device
 
     configure(cfg.training.num_threads, cfg.device)
+    if not use_device(cfg.device):
+        without_device(cfg)
 
 
 def lane_of(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str:

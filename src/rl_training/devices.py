@@ -24,6 +24,11 @@ def resolve_device(cfg: TrainConfig) -> str:
         or (wanted.type == "mps" and torch.backends.mps.is_available())
     ):
         return cfg.device
+    return without_device(cfg)
+
+
+def without_device(cfg: TrainConfig) -> str:
+    """What to run on where the device that was asked for is missing."""
     if cfg.strict_device:
         raise ConfigError(f"device '{cfg.device}' is not available here; drop strict_device to run on the CPU")
     warnings.warn(f"device '{cfg.device}' is not available here: running on the CPU", stacklevel=2)

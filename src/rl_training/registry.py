@@ -207,7 +207,9 @@ algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
 )
-networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP"})
+JAX_NETWORKS = {name: f"rl_training.jax.nets:{name}" for name in ("cnn", "gru")}
+"""Backbones that exist with backend jax only."""
+networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP", **JAX_NETWORKS})
 environments = Registry(
     "environment",
     {  # written in JAX; the host lane steps them through an adapter

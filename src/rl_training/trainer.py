@@ -155,7 +155,7 @@ def execute(
             return result_of(trainer, run, "already finished")
     try:
         exact = trainer.exact and run.info().get("exact") is not False
-        run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=cfg.training.num_threads)
+        run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=threads_of(cfg))
         index.record(run.path)
         signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
         reason = trainer.run(total)
@@ -176,6 +176,15 @@ def execute(
         raise
     show(words, cfg)
     return result
+
+
+def threads_of(cfg: TrainConfig) -> int:
+    """Threads that one operation of the run may use: as asked for, but XLA keeps those it was started with."""
+    if cfg.backend != "jax":
+        return cfg.training.num_threads
+    from rl_training.jax.runtime import threads
+
+    return threads()
 
 
 def result_of(trainer: Trainer, run: RunDir, reason: str, *, exit_code: int = 0) -> TrainResult:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,19 +16,22 @@ from rl_training.envs.probes import PROBES
 from rl_training.eval import evaluate_policy, stack_obs
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.hparams.reinforce import ReinforceConfig
+from rl_training.jax.actor_critic import Seen
 from rl_training.jax.algorithms.on_policy import Learner
 from rl_training.schedules import Schedule
 
-VALUES = [("ppo", "OneState"), ("ppo", "RewardIsObs"), ("reinforce", "Chain")]
-ACTING = [("ppo", "ObsTimesAction"), ("ppo", "MaskedArms"), ("ppo", "Target"), ("reinforce", "MultiDiscrete")]
-
-
-@pytest.fixture
-def quick_compilation() -> Iterator[None]:
-    """The probes are tiny: compiling them is what takes time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+SLOW = pytest.mark.slow
+VALUES = [
+    ("reinforce", "OneState"),
+    pytest.param("ppo", "RewardIsObs", marks=SLOW),
+    pytest.param("reinforce", "Chain", marks=SLOW),
+]
+ACTING = [
+    ("ppo", "Target"),
+    ("reinforce", "MaskedArms"),
+    pytest.param("ppo", "ObsTimesAction", marks=SLOW),
+    pytest.param("reinforce", "MultiDiscrete", marks=SLOW),
+]
 
 
 def trained(algo: str, name: str, steps: int) -> tuple[TrainConfig, Any]:
@@ -60,18 +60,16 @@ def rows(known: Any) -> Any:
     return stack_obs([obs for obs, _ in known])
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(("algo", "name"), VALUES)
 def test_values_of_the_probes(algo: str, name: str) -> None:
     """OneState's 10 is the value that truncation treated as termination misses."""
     cfg, trainer = trained(algo, name, 12_000)
     known = PROBES[cfg.env_id].values
     learner = Learner(BuildContext(*trainer.spaces, network=cfg.network), cfg.hparams)
-    values = learner.network.values(trainer.algorithm.state.params, jnp.asarray(rows(known)))
+    values = learner.network.next_values(trainer.algorithm.state.params, Seen(()), rows(known))
     np.testing.assert_allclose(values, [value for _, value in known], rtol=0.05, atol=0.03)
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(("algo", "name"), ACTING)
 def test_best_actions_of_the_probes(algo: str, name: str) -> None:
     cfg, trainer = trained(algo, name, 12_000)
@@ -86,23 +84,22 @@ def test_best_actions_of_the_probes(algo: str, name: str) -> None:
 
 
 @pytest.mark.learning
-def test_ppo_solves_cartpole_with_the_budget_of_its_preset() -> None:
-    scores = []
-    for seed in (0, 1, 2):
-        cfg = load_config("ppo/cartpole", {"backend": "jax", "seed": seed})
-        trainer = build_trainer(cfg)
-        trainer.run(cfg.training.total_timesteps)
-        result = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=100, seed=seed)
-        scores.append(float(result.returns.mean()))
-    assert np.min(scores) >= 475.0, scores
+@pytest.mark.usefixtures("as_users_compile")
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_ppo_solves_cartpole_with_the_budget_of_its_preset(seed: int) -> None:
+    cfg = load_config("ppo/cartpole", {"backend": "jax", "seed": seed})
+    trainer = build_trainer(cfg)
+    trainer.run(cfg.training.total_timesteps)
+    result = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=20, seed=seed)
+    assert result.returns.mean() >= 475.0
 
 
 def test_reinforce_learns_cartpole_in_the_host_lane_too() -> None:
     """The same functions with Gymnasium's own environments: a short run that already beats a random policy."""
     cfg = load_config("reinforce/cartpole", {"backend": "jax", "lane": "host"})
-    cfg = replace(cfg, training=replace(cfg.training, total_timesteps=40_000))
+    cfg = replace(cfg, training=replace(cfg.training, total_timesteps=25_000))
     trainer = build_trainer(cfg)
-    trainer.run(40_000)
+    trainer.run(25_000)
     result = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=10, seed=0)
     trainer.close()
-    assert result.returns.mean() > 100.0  # a random policy gets about 22
+    assert result.returns.mean() > 60.0  # a random policy gets about 22

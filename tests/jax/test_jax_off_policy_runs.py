@@ -24,16 +24,16 @@ HPARAMS: dict[str, dict[str, Any]] = {
     "sac": {**REPLAY, "updates_per_step": 1.0},
     "td3": {**REPLAY, "updates_per_step": 1.0},
 }
+SLOW_TD3 = pytest.param("td3", "host", marks=pytest.mark.slow)
 
 
-def trainer_of(algo: str, name: str, steps: int, lane: str = "auto", seed: int = 0, **hparams: Any) -> Any:
+def trainer_of(algo: str, name: str, steps: int, lane: str = "auto", *, backend: str = "jax", **hparams: Any) -> Any:
     backbone = {**SMALL, "layer_norm": algo == "pqn"}
     cfg = {
         "algo": algo,
-        "backend": "jax",
+        "backend": backend,
         "lane": lane,
         "env_id": f"RLProbe/{name}-v0",
-        "seed": seed,
         "env": {"num_envs": 8},
         "hparams": {
             "gamma": PROBES[f"RLProbe/{name}-v0"].gamma,
@@ -83,7 +83,7 @@ def test_the_right_action_in_the_host_lane(algo: str, hparams: dict[str, Any]) -
     trainer.close()
 
 
-@pytest.mark.parametrize(("algo", "lane"), [("sac", "auto"), ("td3", "auto"), ("td3", "host")])
+@pytest.mark.parametrize(("algo", "lane"), [("sac", "auto"), ("td3", "auto"), SLOW_TD3])
 def test_the_best_continuous_action(algo: str, lane: str) -> None:
     """Half the observation, within -1..1."""
     trainer = trained(algo, "Target", 2_048, lane)
@@ -94,13 +94,14 @@ def test_the_best_continuous_action(algo: str, lane: str) -> None:
     trainer.close()
 
 
+@pytest.mark.slow
 def test_a_mask_is_respected_and_a_dict_observed() -> None:
     """A forbidden action would give a NaN reward."""
     trainer = trained("dqn", "MaskedArms", 2_048)
     assert np.isfinite(np.asarray(trainer.position.loop.replay.rows["rewards"])).all()
 
 
-@pytest.mark.parametrize("algo", ["dqn", "td3"])
+@pytest.mark.parametrize("algo", ["dqn", pytest.param("td3", marks=pytest.mark.slow)])
 def test_a_run_with_replay_goes_on_bit_for_bit(algo: str, tmp_path: Path) -> None:
     """Through files: stopped after 1024 of 2048 steps, in the middle of exploration and of open episodes."""
     name = "StaySwitch" if algo == "dqn" else "LQR"
@@ -114,3 +115,22 @@ def test_a_run_with_replay_goes_on_bit_for_bit(algo: str, tmp_path: Path) -> Non
     resumed.run(2_048)
     assert len(whole.state_dict()["buffer"]["rows"].arrays()["rewards"]) == 2_048
     assert difference(resumed.state_dict(), whole.state_dict()) is None
+
+
+def test_a_checkpoint_of_one_backend_is_a_policy_of_the_other() -> None:
+    """The same greedy actions, and outside of training as much exploration as when it was saved."""
+    ours, twin, back = (
+        trainer_of("dqn", "ObsTimesAction", 1_024, backend=backend, epsilon_steps=2_048)
+        for backend in ("jax", "torch", "jax")
+    )
+    ours.progress.advance(env_steps=1_024, updates=0, episodes=0)
+    ours.algorithm.state.params["advantage.bias"][:] = [0.3, -0.2]
+    twin.algorithm.policy.load_state_dict(ours.state_dict()["policy"])
+    assert twin.algorithm.policy.epsilon() == pytest.approx(0.6)  # halfway from 1 to 0.2
+    obs, is_first, rng = np.array([[-1.0], [1.0]], np.float32), np.ones(2, bool), np.random.default_rng(0)
+    greedy = [t.algorithm.policy.act(obs, {}, is_first, rng, deterministic=True).actions for t in (ours, twin)]
+    np.testing.assert_array_equal(*greedy)
+    back.algorithm.policy.load_state_dict(twin.algorithm.policy.state_dict())
+    assert float(back.algorithm.policy.acting().exploration) == pytest.approx(0.6)
+    np.testing.assert_array_equal(back.algorithm.state.params["advantage.bias"], np.float32([0.3, -0.2]))
+    twin.close()

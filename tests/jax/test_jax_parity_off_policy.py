@@ -117,12 +117,16 @@ def assert_metrics(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 # -- DQN --------------------------------------------------------------------------------------------------------------
 
 DQN_CASES: dict[str, tuple[DQNConfig, dict[str, Any]]] = {
-    "double": (DQNConfig(target_every_updates=2), {}),
+    "double, schedule": (
+        DQNConfig(target_every_updates=2, learning_rate=Schedule("linear", 1e-2, 0.0), max_grad_norm=None),
+        {},
+    ),
     "plain, copied at once": (DQNConfig(double=False, target_every_updates=1), {}),
     "dueling, following slowly": (DQNConfig(dueling=True, tau=0.05, target_every_updates=1), {}),
-    "masked": (DQNConfig(), {"observation_space": MASKED}),
-    "layer norm, tanh": (DQNConfig(max_grad_norm=0.1), {"network": network(layer_norm=True, activation="tanh")}),
-    "schedule": (DQNConfig(learning_rate=Schedule("linear", 1e-2, 0.0), max_grad_norm=None), {}),
+    "masked, layer norm, tanh": (
+        DQNConfig(max_grad_norm=0.1),
+        {"observation_space": MASKED, "network": network(layer_norm=True, activation="tanh")},
+    ),
 }
 
 
@@ -160,16 +164,17 @@ def test_epsilon_greedy_explores_among_the_allowed() -> None:
 
 # -- SAC and TD3 ------------------------------------------------------------------------------------------------------
 
+FIXED = "fixed temperature, three critics, layer norm"
 SAC_CASES: dict[str, tuple[SACConfig, dict[str, Any]]] = {
     "learnt temperature": (SACConfig(), {}),
-    "fixed temperature, three critics, layer norm": (
+    FIXED: (
         SACConfig(alpha=0.2, num_critics=3, max_grad_norm=0.5),
         {"network": network(layer_norm=True)},
     ),
 }
 
 
-@pytest.mark.parametrize("case", SAC_CASES)
+@pytest.mark.parametrize("case", ["learnt temperature", pytest.param(FIXED, marks=pytest.mark.slow)])
 def test_sac_steps_as_its_twin(case: str) -> None:
     hp, given = SAC_CASES[case]
     ctx = context(BOX, **given)

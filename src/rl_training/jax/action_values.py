@@ -14,7 +14,7 @@ import numpy as np
 
 from rl_training.config import BackboneConfig
 from rl_training.encoding import leaf_features, observation_leaves
-from rl_training.jax.nets import ACTIVATIONS, Params, affine, backbone, encode, layer_norm, linear, named
+from rl_training.jax.nets import ACTIVATIONS, Params, affine, encode, layer_norm, linear, named, without_memory
 from rl_training.types import SpaceSpec
 from rl_training.weights import GAINS, VALUE_GAIN, weight_matrix
 
@@ -34,7 +34,7 @@ class ActionValues(NamedTuple):
 
 def action_values(space: SpaceSpec, actions: int, cfg: BackboneConfig, *, dueling: bool = False) -> ActionValues:
     """A backbone and a head; a dueling one has state value and advantages apart (Wang et al. 2016)."""
-    network = backbone(space, cfg)
+    network = without_memory(space, cfg)
 
     def init(rng: np.random.Generator) -> Params:
         params = named("backbone", network.init(rng))
@@ -62,7 +62,7 @@ class Critics(NamedTuple):
 def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: int) -> Critics:
     """E networks of the same form. A user's own backbone is copied for each, with one more layer behind it."""
     is_mlp = cfg.type == "mlp"
-    own = None if is_mlp else backbone(space, cfg)
+    own = None if is_mlp else without_memory(space, cfg)
     leaves = observation_leaves(space)
     features = sum(map(leaf_features, leaves.values())) if own is None else own.out_features
     hidden_dims = cfg.hidden_dims if is_mlp else cfg.hidden_dims[-1:]
@@ -116,7 +116,7 @@ class Actor(NamedTuple):
 
 def actor(space: SpaceSpec, size: int, cfg: BackboneConfig, *, gain: float, layer: str = "output") -> Actor:
     """`layer` is where torch keeps the last one."""
-    network = backbone(space, cfg)
+    network = without_memory(space, cfg)
 
     def init(rng: np.random.Generator) -> Params:
         params = named("backbone", network.init(rng))

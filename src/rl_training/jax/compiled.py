@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.jax.dist import draw
+from rl_training.jax.executables import Program
+from rl_training.jax.faults import Faults, faults_of
 from rl_training.jax.replay import Ring, empty_ring, sample, store
 from rl_training.jax.types import Batch, JaxAlgorithm, JaxEnv, Metrics
 from rl_training.seeding import stream
@@ -52,6 +54,7 @@ class Record(NamedTuple):
     truncated: Any
     updates: Any
     """Updates in each rollout; without any, its metrics mean nothing."""
+    faults: Faults
 
 
 class Driver(NamedTuple):
@@ -65,14 +68,16 @@ class Driver(NamedTuple):
     """Held during the first chunk of each run, so that runs in several threads compile once."""
 
 
-def make_driver(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, replay_size: int = 0) -> Driver:
+def make_driver(
+    algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, replay_size: int = 0, description: str | None = None
+) -> Driver:
     """Compiled on first use; both programs depend on sizes and switches alone, never on a numeric hyperparameter.
 
-    `replay_size` is the number of transitions an off-policy algorithm learns from.
+    `replay_size` is the number of transitions an off-policy algorithm learns from. With a `description` of all that
+    decides on the programs they are kept for the next process (`executables.py`).
     """
-    iterate = partial(iteration, algorithm, env, num_envs)
+    iterate = jax.jit(partial(iteration, algorithm, env, num_envs))  # traced once, though it is asked for its shapes
 
-    @jax.jit
     def start(learner: Any, key: Any) -> Loop:
         state = env.init(jax.random.fold_in(key, 0), num_envs)
         first, none = jnp.ones(num_envs, bool), jnp.zeros((), jnp.uint32)
@@ -82,7 +87,6 @@ def make_driver(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, replay_size
         row = jax.eval_shape(partial(first_row, algorithm, env, num_envs), loop)
         return loop._replace(replay=empty_ring(row, max(replay_size // num_envs, 1) * num_envs))
 
-    @partial(jax.jit, donate_argnums=0)
     def chunk(loop: Loop, count: Any) -> tuple[Loop, Record]:
         shapes = jax.eval_shape(iterate, loop)[1]
         empty = jax.tree.map(lambda x: jnp.zeros((MAX_ROLLOUTS, *x.shape), x.dtype), shapes)
@@ -94,7 +98,8 @@ def make_driver(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, replay_size
         carried: tuple[Loop, Record] = jax.lax.fori_loop(0, count, body, (loop, empty))
         return carried
 
-    return Driver(start, chunk, threading.Lock())
+    programs = Program(start, description), Program(chunk, description, donate_argnums=0)
+    return Driver(*programs, threading.Lock())
 
 
 def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> tuple[Loop, Record]:
@@ -110,7 +115,8 @@ def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -
     else:
         loop, batch, metrics, updates = replay_block(algorithm, env, num_envs, loop, drawn, learn_key)
     loop = loop._replace(learner=algorithm.observe(loop.learner, batch), rollouts=loop.rollouts + 1)
-    return loop, Record(metrics, batch["rewards"], batch["terminated"], batch["truncated"], updates)
+    faults = faults_of(batch, loop.learner)
+    return loop, Record(metrics, batch["rewards"], batch["terminated"], batch["truncated"], updates, faults)
 
 
 def draws(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, keys: Any) -> tuple[Any, Any, Any]:
@@ -162,7 +168,7 @@ def replay_block(
     assert schedule is not None
     begin = loop.rollouts * np.uint32(algorithm.rollout_length * num_envs)
     learner_shapes = jax.eval_shape(lambda x: x, loop.learner)
-    update = partial(update_from, algorithm, num_envs, key)
+    update = jax.jit(partial(update_from, algorithm, num_envs, key))
     metrics = jax.eval_shape(update, loop.replay, begin, learner_shapes, begin)[1]
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
@@ -179,7 +185,7 @@ def replay_block(
 
         bounds = (learns_done(algorithm, before), learns_done(algorithm, after))
         learner, totals = jax.lax.fori_loop(*bounds, learn, (learner, totals))
-        return (where, learner, ring, totals), {name: row[name] for name in STATISTICS_FIELDS}
+        return (where, learner, ring, totals), {name: row[name] for name in BLOCK_FIELDS}
 
     carried = ((loop.env, loop.carry, loop.is_first), loop.learner, loop.replay, none)
     steps = jnp.arange(algorithm.rollout_length, dtype=jnp.uint32)
@@ -192,8 +198,8 @@ def replay_block(
     return loop, batch, metrics, learns * algorithm.updates_per_learn
 
 
-STATISTICS_FIELDS = ("obs", "rewards", "terminated", "truncated")
-"""What is kept of the steps of a block: for normaliser statistics and the host's account of episodes."""
+BLOCK_FIELDS = ("obs", "actions", "rewards", "terminated", "truncated", "next_obs")
+"""What is kept of the steps of a block: for statistics, the host's account of episodes, and to name a bad number."""
 
 
 def update_from(
@@ -261,4 +267,6 @@ def rows_like(flags: Any, leaf: Any) -> Any:
 
 def root_key(seed: int) -> Any:
     """The key of a run's compiled lane, from its own stream."""
-    return jax.random.key(np.uint32(stream(seed, "compiled").integers(2**32)))
+    word = stream(seed, "compiled").integers(2**32)
+    halves: Any = np.array([0, word], np.uint32)
+    return jax.random.wrap_key_data(halves)  # jax.random.key(word), without compiling two programs for it

@@ -39,8 +39,10 @@ TRANSITIONS = np.ones(1, bool)
 class HostAlgorithm:
     """An agent on the host: functions, their present state, and the verbs that the trainers know."""
 
-    def __init__(self, ctx: BuildContext, functions: JaxAlgorithm, state: Any) -> None:
+    def __init__(self, ctx: BuildContext, functions: JaxAlgorithm, state: Any, description: str) -> None:
         self.functions = functions
+        self.description = description
+        """All that decides on `functions`, in words that equal ones share."""
         self.state = state
         self.progress = ctx.progress
         self.seed = ctx.streams.seed
@@ -87,6 +89,12 @@ class HostAlgorithm:
         parts = {name: restored(part, state[name], name) for name, part in self._parts().items()}
         self.state = self.state._replace(**parts)
 
+    def named(self, fields: dict[str, Any]) -> dict[str, StateDict]:
+        """The fields of a state as checkpoints and errors name them."""
+        policy = {"network": tree_state(fields["params"]), "normalizer": tree_state(fields["normalizer"])}
+        rest = {name: tree_state(part) for name, part in fields.items() if name not in NOT_ALGORITHM}
+        return {"algorithm": rest, "policy": policy}
+
     def _parts(self) -> dict[str, Any]:
         return {name: part for name, part in self.state._asdict().items() if name not in NOT_ALGORITHM}
 
@@ -100,7 +108,7 @@ def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlg
     key = fingerprint(spec.functional, shape_of(hparams, names), spaces, ctx.num_envs, ctx.network, switches)
     functions = shared(key, lambda: build(ctx, hparams))
     state = functions.init(ctx.streams("init"), hyper_leaves(hparams, names, ctx.total_timesteps))
-    return HostAlgorithm(ctx, functions, state)
+    return HostAlgorithm(ctx, functions, state, key)
 
 
 def dense(batch: Batch) -> Batch:

@@ -8,7 +8,8 @@ compiled call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,9 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.config import BackboneConfig, NetworkConfig
+from rl_training.config import BackboneConfig
 from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves
-from rl_training.jax.dist import Distribution
 from rl_training.registry import check_call, import_attr
 from rl_training.types import (
     ACTION_MASK,
@@ -29,7 +29,7 @@ from rl_training.types import (
     MultiDiscreteSpec,
     SpaceSpec,
 )
-from rl_training.weights import GAINS, POLICY_GAIN, VALUE_GAIN, weight_matrix
+from rl_training.weights import GAINS, weight_matrix
 
 Params = dict[str, Any]
 """Arrays by name; a network of parts holds a dict per part."""
@@ -56,19 +56,9 @@ class Network(NamedTuple):
     init: Callable[[np.random.Generator], Params]
     apply: Callable[[Params, Any], Any]
     out_features: int
-
-
-class ActorCritic(NamedTuple):
-    """Policy and state value on separate backbones or a shared one; the parts are `actor critic action_head ...`."""
-
-    init: Callable[[np.random.Generator, float], Params]
-    """(rng, first log standard deviation) -> weights"""
-    action: Callable[[Params, Any], Any]
-    """(params, obs) -> parameters of the action distribution"""
-    values: Callable[[Params, Any], Any]
-    """(params, obs) -> state values (B,)"""
-    evaluate: Callable[[Params, Any, Any], tuple[Any, Any, Any]]
-    """(params, obs, actions) -> log-probabilities, entropies and values, (B,) each"""
+    step: Callable[[Params, Any, Any], Any] | None = None
+    """Of one with memory: (params, memory (B, out_features), what `apply` gave) -> memory, which is also its features.
+    Only this runs step by step; `apply` sees a whole rollout at once."""
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
@@ -86,6 +76,10 @@ def named(prefix: str, params: Params) -> Params:
 
 def affine(params: Params, layer: str, x: Any) -> Any:
     return x @ params[f"{layer}.weight"] + params[f"{layer}.bias"]
+
+
+def sigmoid(x: Any) -> Any:
+    return 0.5 * library(x).tanh(0.5 * x) + 0.5  # cannot overflow
 
 
 def layer_norm(params: Params, layer: str, x: Any) -> Any:
@@ -117,10 +111,8 @@ def encode(leaves: dict[str, LeafSpec], obs: Any) -> Any:
 # -- backbones --------------------------------------------------------------------------------------------------------
 
 
-def mlp(space: SpaceSpec, cfg: BackboneConfig) -> Network:
-    """Fully connected layers over the flattened observation."""
-    leaves = observation_leaves(space)
-    widths = [sum(leaf_features(leaf) for leaf in leaves.values()), *cfg.hidden_dims]
+def dense_layers(widths: Sequence[int], cfg: BackboneConfig) -> Network:
+    """Fully connected layers of these widths, input first; `apply` takes features (B, widths[0])."""
     activation = ACTIVATIONS[cfg.activation]
     stride = 3 if cfg.layer_norm else 2  # torch numbers linear, norm and activation one after the other
 
@@ -134,9 +126,8 @@ def mlp(space: SpaceSpec, cfg: BackboneConfig) -> Network:
                 params |= named(f"layers.{stride * i + 1}", norm)
         return params
 
-    def apply(params: Params, obs: Any) -> Any:
-        x = encode(leaves, obs)
-        for i in range(len(cfg.hidden_dims)):
+    def apply(params: Params, x: Any) -> Any:
+        for i in range(len(widths) - 1):
             x = affine(params, f"layers.{stride * i}", x)
             if cfg.layer_norm:
                 x = layer_norm(params, f"layers.{stride * i + 1}", x)
@@ -146,7 +137,118 @@ def mlp(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     return Network(init, apply, widths[-1])
 
 
-BACKBONES: dict[str, Callable[[SpaceSpec, BackboneConfig], Network]] = {"mlp": mlp}
+def mlp(space: SpaceSpec, cfg: BackboneConfig) -> Network:
+    """Fully connected layers over the flattened observation."""
+    leaves = observation_leaves(space)
+    layers = dense_layers([sum(leaf_features(leaf) for leaf in leaves.values()), *cfg.hidden_dims], cfg)
+    return layers._replace(apply=lambda params, obs: layers.apply(params, encode(leaves, obs)))
+
+
+NATURE = {"channels": (32, 64, 64), "kernels": (8, 4, 3), "strides": (4, 2, 1)}
+"""The convolutions of Mnih et al. 2015, for pictures of 84 x 84."""
+
+
+def cnn(space: SpaceSpec, cfg: BackboneConfig) -> Network:
+    """Convolutions over a picture, then fully connected layers; whatever else is observed joins between the two.
+
+    `kwargs` may give other `channels`, `kernels` and `strides`; without them they are those of the Nature paper.
+    """
+    leaves = observation_leaves(space)
+    pictures = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, BoxSpec) and len(leaf.shape) == 3}
+    if len(pictures) != 1:
+        raise ConfigError(f"network 'cnn' needs one picture (a Box of three axes) to look at, not {len(pictures)}")
+    ((picture, leaf),) = pictures.items()
+    others = {name: other for name, other in leaves.items() if name != picture}
+    plan = convolutions(cfg)
+    channels_first = leaf.shape[0] == min(leaf.shape)
+    shape = leaf.shape if channels_first else (leaf.shape[2], *leaf.shape[:2])
+    sizes = [shape]
+    for number, (channels, kernel, stride) in enumerate(plan):
+        _, height, width = sizes[-1]
+        if kernel > min(height, width):
+            raise ConfigError(
+                f"network 'cnn': convolution {number} looks at {kernel} x {kernel} of a picture that is {height} x "
+                f"{width} there; set smaller network.*.kwargs.kernels and strides"
+            )
+        sizes.append((channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1))
+    features = int(np.prod(sizes[-1])) + sum(map(leaf_features, others.values()))
+    activation, gain = ACTIVATIONS[cfg.activation], GAINS.get(cfg.activation, 1.0)
+    rest = dense_layers([features, *cfg.hidden_dims], cfg)
+
+    def init(rng: np.random.Generator) -> Params:
+        params: Params = {}
+        for i, ((inputs, _, _), (channels, kernel, _)) in enumerate(zip(sizes, plan, strict=False)):
+            weight = weight_matrix(rng, channels, inputs * kernel * kernel, cfg.init, gain)
+            layer = {"weight": weight.reshape(channels, inputs, kernel, kernel), "bias": np.zeros(channels, np.float32)}
+            params |= named(f"convolutions.{2 * i}", layer)
+        return params | rest.init(rng)
+
+    def apply(params: Params, obs: Any) -> Any:
+        by_name = obs if isinstance(obs, dict) else {picture: obs}
+        x = jnp.asarray(by_name[picture], jnp.float32) / (255.0 if leaf.dtype == np.uint8 else 1.0)
+        x = x if channels_first else jnp.moveaxis(x, 3, 1)
+        for i, (_, _, stride) in enumerate(plan):
+            weight, bias = params[f"convolutions.{2 * i}.weight"], params[f"convolutions.{2 * i}.bias"]
+            x = jax.lax.conv(x, weight, (stride, stride), "VALID")
+            x = activation(x + bias[:, None, None])
+        x = x.reshape(x.shape[0], -1)
+        return rest.apply(params, jnp.concatenate([x, encode(others, by_name)], axis=1) if others else x)
+
+    return Network(init, apply, rest.out_features)
+
+
+def convolutions(cfg: BackboneConfig) -> list[tuple[int, int, int]]:
+    """(channels, kernel, stride) of each convolution."""
+    given = {**NATURE, **cfg.kwargs}
+    if unknown := sorted(set(given) - set(NATURE)):
+        raise ConfigError(f"network 'cnn' has no kwargs {', '.join(unknown)}; it has {', '.join(NATURE)}")
+    columns: list[Any] = [given[name] for name in NATURE]
+    if len({len(column) for column in columns}) != 1:
+        raise ConfigError("network 'cnn' needs as many kwargs.channels as kernels and strides")
+    return list(zip(*columns, strict=True))
+
+
+def gru(space: SpaceSpec, cfg: BackboneConfig) -> Network:
+    """Fully connected layers, then a gated recurrent unit (Cho et al. 2014, arXiv:1406.1078) as wide as the last of
+    `hidden_dims`. What it remembers begins at zero with every episode."""
+    if not cfg.hidden_dims:
+        raise ConfigError("network 'gru' needs hidden_dims; the last of them is how many numbers it remembers")
+    *before, width = cfg.hidden_dims
+    encoder = mlp(space, replace(cfg, hidden_dims=tuple(before)))
+    gates = 3 * width  # reset, update, new, in the order of torch
+
+    def init(rng: np.random.Generator) -> Params:
+        params = encoder.init(rng)
+        for layer, inputs in (("cell.input", encoder.out_features), ("cell.hidden", width)):
+            parts = [weight_matrix(rng, width, inputs, cfg.init, 1.0).T for _ in range(3)]
+            weight = np.ascontiguousarray(np.concatenate(parts, axis=1))
+            params |= named(layer, {"weight": weight, "bias": np.zeros(gates, np.float32)})
+        return params
+
+    def apply(params: Params, obs: Any) -> Any:
+        return affine(params, "cell.input", encoder.apply(params, obs))
+
+    def step(params: Params, memory: Any, seen: Any) -> Any:
+        kept = affine(params, "cell.hidden", memory)
+        reset, update = sigmoid(seen[:, :width] + kept[:, :width]), slice(width, 2 * width)
+        new = library(seen).tanh(seen[:, 2 * width :] + reset * kept[:, 2 * width :])
+        share = sigmoid(seen[:, update] + kept[:, update])
+        return new + share * (memory - new)
+
+    return Network(init, apply, width, step)
+
+
+BACKBONES: dict[str, Callable[[SpaceSpec, BackboneConfig], Network]] = {"mlp": mlp, "cnn": cnn, "gru": gru}
+
+
+def without_memory(space: SpaceSpec, cfg: BackboneConfig) -> Network:
+    """A backbone for algorithms that learn from single transitions."""
+    network = backbone(space, cfg)
+    if network.step is not None:
+        raise ConfigError(
+            f"network '{cfg.type}' has memory, which with backend: jax only ppo and reinforce learn to use"
+        )
+    return network
 
 
 def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
@@ -163,45 +265,6 @@ def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     return network
 
 
-# -- compositions -----------------------------------------------------------------------------------------------------
-
-
-def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distribution) -> ActorCritic:
-    """Backbones, action head and value head; the first weights are drawn in this order, as in torch."""
-    actor = backbone(space, cfg.actor)
-    critic = actor if cfg.shared else backbone(space, cfg.critic)
-
-    def init(rng: np.random.Generator, log_std: float) -> Params:
-        params = {"actor": actor.init(rng)}
-        if not cfg.shared:
-            params["critic"] = critic.init(rng)
-        head = named("output", linear(rng, actor.out_features, distribution.size, gain=POLICY_GAIN))
-        if distribution.has_log_std:
-            head["log_std"] = np.full(distribution.size, log_std, np.float32)
-        params["action_head"] = head
-        params["value_head"] = named("output", linear(rng, critic.out_features, 1, gain=VALUE_GAIN))
-        return params
-
-    def head_of(params: Params, features: Any) -> Any:
-        return affine(params["action_head"], "output", features), params["action_head"].get("log_std")
-
-    def value_of(params: Params, features: Any) -> Any:
-        return affine(params["value_head"], "output", features)[:, 0]
-
-    def action(params: Params, obs: Any) -> Any:
-        return head_of(params, actor.apply(params["actor"], obs))
-
-    def values(params: Params, obs: Any) -> Any:
-        return value_of(params, critic.apply(params["actor" if cfg.shared else "critic"], obs))
-
-    def evaluate(params: Params, obs: Any, actions: Any) -> tuple[Any, Any, Any]:
-        features = actor.apply(params["actor"], obs)
-        logprobs, entropy = distribution.logprob_entropy(head_of(params, features), actions, action_mask(obs))
-        return logprobs, entropy, value_of(params, features) if cfg.shared else values(params, obs)
-
-    return ActorCritic(init, action, values, evaluate)
-
-
 def action_mask(obs: Any) -> Any:
     """The reserved mask among Dict observations, if there is one."""
     return obs.get(ACTION_MASK) if isinstance(obs, dict) else None
@@ -209,4 +272,4 @@ def action_mask(obs: Any) -> Any:
 
 def runs_in_numpy(cfg: BackboneConfig) -> bool:
     """Whether a backbone's `apply` works on NumPy arrays."""
-    return cfg.type == "mlp" and cfg.activation in ("tanh", "relu", "leaky_relu", "identity")
+    return cfg.type in ("mlp", "gru") and cfg.activation in ("tanh", "relu", "leaky_relu", "identity")

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from rl_training.config import BackboneConfig
 from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves
 from rl_training.models.initialization import linear
-from rl_training.registry import check_call, networks
+from rl_training.registry import JAX_NETWORKS, check_call, networks
 from rl_training.types import (
     Array,
     BoxSpec,
@@ -128,7 +128,10 @@ def numpy_layer(layer: nn.Module) -> Callable[[Array], Array] | None:
 
 def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Module:
     """The backbone a config names: built in, registered, or a user's class by dotted path."""
-    creator, what = networks.get(cfg.type), f"network '{cfg.type}'"
+    what = f"network '{cfg.type}'"
+    if cfg.type in JAX_NETWORKS:
+        raise ConfigError(f"{what} has no torch implementation; use backend: jax")
+    creator = networks.get(cfg.type)
     check_call(creator, what, {"observation_space": space, "config": cfg, "rng": rng})
     backbone = creator(space, cfg, rng)
     if not isinstance(backbone, nn.Module):

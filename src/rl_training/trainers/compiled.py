@@ -14,8 +14,9 @@ from time import perf_counter
 import numpy as np
 
 from rl_training.collector import CollectStats, Episode
-from rl_training.guards import Guard
+from rl_training.guards import Guard, part_suspects, search
 from rl_training.jax.compiled import MAX_ROLLOUTS, Driver, Loop, Record
+from rl_training.jax.faults import Faults, are_none, in_batch, in_learner
 from rl_training.jax.host import HostAlgorithm
 from rl_training.jax.pytrees import restored, tree_state
 from rl_training.jax.replay import SavedRing
@@ -92,6 +93,7 @@ class CompiledTrainer(Trainer):
             self.algorithm.state = self.position.loop.learner
         self._set_pace(count, perf_counter() - began)
         self.history = self._reports(count, record)
+        self._check(record.faults)
         self.episodes = [episode for report in self.history for episode in report.episodes]
         return self.history[-1].metrics
 
@@ -126,6 +128,17 @@ class CompiledTrainer(Trainer):
                 metrics["buffer/size"] = min(self.progress.env_steps, self.buffer.capacity)
             reports.append(Report(before, self.progress.copy(), metrics, episodes))
         return reports
+
+    def _check(self, faults: Faults) -> None:
+        """Stop at the first update of a chunk that met a NaN or Inf, by the name of what held it."""
+        if self.guard.level == "off" or are_none(faults):
+            return
+        for k, report in enumerate(self.history):
+            if found := in_batch(faults, k, len(self.position.loop.is_first)):
+                raise self.guard.error(found, report.before)
+            self.guard.check_update(report.metrics, None, tuple, report.before)
+            if found := search(part_suspects(self.algorithm.named(in_learner(faults, k, self.algorithm.state)))):
+                raise self.guard.error(found, report.before)
 
     def parts(self) -> dict[str, Stateful]:
         parts: dict[str, Stateful] = {

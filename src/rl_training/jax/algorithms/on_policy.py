@@ -14,9 +14,10 @@ import numpy as np
 
 from rl_training.context import BuildContext
 from rl_training.hparams.base import OnPolicyHparams
+from rl_training.jax.actor_critic import ActorCritic, Seen, actor_critic, joined
 from rl_training.jax.dist import distribution
 from rl_training.jax.hyper import scheduled
-from rl_training.jax.nets import ActorCritic, Params, action_mask, actor_critic
+from rl_training.jax.nets import Params, action_mask
 from rl_training.jax.optimizer import AdamState, adam_init, optimizer_step
 from rl_training.jax.returns import explained_variance, gae
 from rl_training.jax.statistics import (
@@ -54,9 +55,10 @@ class Acting(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """The transitions of a rollout, flat (B, ...), with what the policy thought when the update began."""
+    """A rollout in rows, with what the policy thought when the update began. A row is a transition, or an environment
+    with all its steps where the network has memory."""
 
-    obs: Any
+    seen: Seen
     actions: Any
     logprobs: Any
     values: Any
@@ -85,7 +87,7 @@ class Learner:
             act=self.act,
             learn=learn,
             observe=lambda state, batch: state._replace(normalizer=observed(state.normalizer, batch["obs"])),
-            initial_carry=lambda num_envs: {},
+            initial_carry=self.network.initial_carry,
         )
 
     def init(self, rng: np.random.Generator, hyper: Hyper) -> State:
@@ -98,7 +100,8 @@ class Learner:
     def act(
         self, policy: Acting, obs: Any, carry: Any, is_first: Any, noise: Any, deterministic: bool
     ) -> tuple[Any, Any, dict[str, Any]]:
-        parameters = self.network.action(policy.params, normalized_obs(policy.scales, obs))
+        seen = normalized_obs(policy.scales, obs)
+        parameters, carry = self.network.action(policy.params, seen, carry, is_first)
         return self.distribution.sample(parameters, noise, action_mask(obs), deterministic), carry, {}
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rollout]:
@@ -109,20 +112,31 @@ class Learner:
             statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])
             state = state._replace(reward_normalizer=statistics)
         by_key = scales(state.normalizer)
-        obs, next_obs = (normalized_obs(by_key, flat(batch[name])) for name in ("obs", "next_obs"))
-        actions = flat(batch["actions"])
-        logprobs, _, values = self.network.evaluate(state.params, obs, actions)
-        next_values = self.network.values(state.params, next_obs)
+        obs, next_obs = (normalized_obs(by_key, self.rows(batch[name])) for name in ("obs", "next_obs"))
+        seen = Seen(obs)
+        if self.network.has_memory:
+            seen = Seen(obs, self.rows(batch["is_first"]), batch["initial_carry"])
+        actions = self.rows(batch["actions"])
+        logprobs, _, values = self.network.evaluate(state.params, seen, actions)
+        next_values = self.network.next_values(state.params, seen, next_obs)
         advantages, returns = gae(
             rewards,
-            values.reshape(rewards.shape),
-            next_values.reshape(rewards.shape),
+            self.grid(values, rewards.shape),
+            self.grid(next_values, rewards.shape),
             batch["terminated"],
             ends,
             gamma=hyper["gamma"],
             gae_lambda=hyper["gae_lambda"],
         )
-        return state, Rollout(obs, actions, logprobs, values, advantages.reshape(-1), returns.reshape(-1))
+        return state, Rollout(seen, actions, logprobs, values, self.rows(advantages), self.rows(returns))
+
+    def rows(self, tree: Any) -> Any:
+        """What is shuffled and split, of (T, N, ...): transitions, or environments if the network has memory."""
+        return jax.tree.map(lambda x: x.swapaxes(0, 1), tree) if self.network.has_memory else joined(tree)
+
+    def grid(self, column: Any, shape: tuple[int, int]) -> Any:
+        """A number for each transition, from rows back to (T, N)."""
+        return column.T if self.network.has_memory else column.reshape(shape)
 
     def scheduled(self, state: State, name: str, env_steps: Any) -> Any:
         """The present value of a hyperparameter that may be a schedule."""
@@ -147,13 +161,7 @@ class Learner:
 
 
 def normalized(advantages: Any) -> Any:
-    """Mean 0 and unbiased standard deviation 1; a single row passes unchanged instead of becoming NaN."""
-    if advantages.shape[-1] < 2:
+    """Mean 0 and unbiased standard deviation 1; a single one passes unchanged instead of becoming NaN."""
+    if advantages.size < 2:
         return advantages
-    centred = advantages - advantages.mean(-1, keepdims=True)
-    return centred / (advantages.std(-1, ddof=1, keepdims=True) + 1e-8)
-
-
-def flat(tree: Any) -> Any:
-    """(T, N, ...) to (T*N, ...) rows for arrays and dicts alike."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+    return (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)

@@ -114,7 +114,7 @@ class ReferenceKernel:
 
     def loss(self, params: Params, rollout: Rollout, coefficients: Coefficients) -> tuple[Any, Metrics]:
         """`ppo_loss` on some rows of a rollout under the present network."""
-        logprobs, entropy, new_values = self.learner.network.evaluate(params, rollout.obs, rollout.actions)
+        logprobs, entropy, new_values = self.learner.network.evaluate(params, rollout.seen, rollout.actions)
         advantages = rollout.advantages
         minibatch = {
             "logprobs": logprobs,
@@ -132,11 +132,12 @@ class ReferenceKernel:
 def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
     """Several epochs of minibatch steps on each rollout, stopped early if the policy moved too far."""
     learner = Learner(ctx, hp)
-    batch_size = hp.num_steps * ctx.num_envs
-    if batch_size % hp.num_minibatches:
+    row_count = ctx.num_envs if learner.network.has_memory else hp.num_steps * ctx.num_envs
+    if row_count % hp.num_minibatches:
+        made_of = "num_envs, since the network has memory" if learner.network.has_memory else "num_steps x num_envs"
         raise ConfigError(
-            f"hparams.num_minibatches {hp.num_minibatches} does not divide the {batch_size} rows of a rollout "
-            "(num_steps x num_envs); backend jax needs minibatches of one size"
+            f"hparams.num_minibatches {hp.num_minibatches} does not divide the {row_count} rows of a rollout "
+            f"({made_of}); backend jax needs minibatches of one size"
         )
     if hp.grad_accumulation > 1:
         raise ConfigError("hparams.grad_accumulation is not available with backend: jax; take fewer minibatches")
@@ -163,7 +164,7 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
             return stop_early(progress, following, losses | {"grad_norm": norm}, hyper)
 
         begin = Progress(kernel.pack(state.params), on_moments(kernel.pack, state.optimizer), jnp.zeros((), bool))
-        orders = permutations(key, hp.num_epochs, batch_size)
+        orders = permutations(key, hp.num_epochs, row_count)
         progress, records = jax.lax.scan(epoch, begin, orders)
         optimizer = on_moments(kernel.unpack, progress.optimizer)
         state = state._replace(params=kernel.unpack(progress.params), optimizer=optimizer)

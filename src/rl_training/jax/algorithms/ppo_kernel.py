@@ -78,7 +78,7 @@ class FastKernel:
         """Everything a minibatch needs as one matrix (B, columns)."""
         vectors = (rollout.logprobs, rollout.advantages, rollout.returns, rollout.values)
         actions = rollout.actions.reshape(len(rollout.values), -1).astype(jnp.float32)
-        return jnp.concatenate([encode(self.leaves, rollout.obs), actions, jnp.stack(vectors, axis=1)], axis=1)
+        return jnp.concatenate([encode(self.leaves, rollout.seen.obs), actions, jnp.stack(vectors, axis=1)], axis=1)
 
     def columns(self, rows: Any) -> Rows:
         """One minibatch of that matrix, features first."""

@@ -15,8 +15,9 @@ import numpy as np
 from rl_training.context import BuildContext
 from rl_training.hparams.pqn import SPEC, PQNConfig
 from rl_training.jax.action_values import action_values
+from rl_training.jax.actor_critic import joined
 from rl_training.jax.algorithms.dqn import epsilon_at, epsilon_greedy, of_actions
-from rl_training.jax.algorithms.on_policy import State, flat
+from rl_training.jax.algorithms.on_policy import State
 from rl_training.jax.dist import masked
 from rl_training.jax.hyper import scheduled
 from rl_training.jax.nets import Params, action_mask
@@ -99,7 +100,7 @@ class ParallelQ:
             statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])
             state = state._replace(reward_normalizer=statistics)
         by_key = scales(state.normalizer)
-        obs, next_obs = (normalized_obs(by_key, flat(batch[name])) for name in ("obs", "next_obs"))
+        obs, next_obs = (normalized_obs(by_key, joined(batch[name])) for name in ("obs", "next_obs"))
         next_values = masked(self.q.apply(state.params, next_obs), action_mask(next_obs)).max(1)
         targets = lambda_return(
             rewards,
@@ -109,7 +110,7 @@ class ParallelQ:
             gamma=hyper["gamma"],
             gae_lambda=hyper["q_lambda"],
         )
-        return state, Rows(obs, flat(batch["actions"]), targets.reshape(-1))
+        return state, Rows(obs, joined(batch["actions"]), targets.reshape(-1))
 
     def loss(self, params: Params, rows: Rows) -> tuple[Any, Metrics]:
         metrics = pqn_loss(of_actions(self.q.apply(params, rows.obs), rows.actions), rows.targets)

@@ -38,7 +38,7 @@ def reinforce(ctx: BuildContext, hp: ReinforceConfig) -> JaxAlgorithm:
     learner = Learner(ctx, hp)
 
     def loss(params: Any, rollout: Rollout, ent_coef: Any, vf_coef: Any) -> tuple[Any, Metrics]:
-        logprobs, entropy, new_values = learner.network.evaluate(params, rollout.obs, rollout.actions)
+        logprobs, entropy, new_values = learner.network.evaluate(params, rollout.seen, rollout.actions)
         weights = rollout.advantages if hp.baseline else rollout.returns
         minibatch = {
             "logprobs": logprobs,
