@@ -60,7 +60,7 @@ type: $(INSTALLED) ## mypy, strict
 sizes: $(INSTALLED) ## list the files and functions that have grown large
 	@$(BIN)/python tools/size_hints.py
 
-bench: $(INSTALLED) ## measure speed and memory beside the peers, into docs/benchmarks.md (half an hour)
+bench: $(INSTALLED) ## measure speed and memory beside the peers, into docs/benchmarks.md (an hour)
 	@for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 bench-scores: $(INSTALLED) ## train every preset with its seeds and write docs/scores.md (hours)

@@ -2,57 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
+
+from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
 
 from rl_training.config_loading import config_to_mapping, load_config
 
 PEERS = "Stable-Baselines3"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A column of a contest's table: a number that a contestant prints, or that the runner finds out about it."""
-
-    key: str
-    title: str
-    better: Literal["higher", "lower"] | None = None
-    """Which way is faster or smaller; None shows the number without a comparison."""
-    digits: int = 0
-    goal: float | None = None
-    """How many times better than the best peer the first contestant wants to be."""
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A command that prints one JSON value. `{settings}`, `{seed}` and `{scratch}` are filled in for each run."""
-
-    name: str
-    command: tuple[str, ...]
-    """Arguments of the interpreter."""
-    peer: bool = False
-    """Runs in the peers' environment, and is what the others are compared with."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """On top of the contest's."""
-    check: tuple[str, ...] = ()
-    """A second command, outside the measured time, that reads the JSON of the first and prints more."""
-
-
-@dataclass(frozen=True)
-class Contest:
-    """Contestants that take turns with the same settings."""
-
-    name: str
-    title: str
-    text: str
-    """What is compared, for the docs."""
-    measures: tuple[Measure, ...]
-    """The first one is the point of the contest."""
-    contestants: tuple[Contestant, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
-    quick: dict[str, Any] = field(default_factory=dict)
-    """Settings of a trial of the machinery, not of the speed."""
-
 
 # -- speed of the training loop ---------------------------------------------------------------------------------------
 
@@ -74,7 +31,7 @@ PPO_SETTINGS: dict[str, Any] = {
 PPO_QUICK = {"warmup": 2048, "total_timesteps": 8192}
 PACKAGE = Contestant("rl_training", ("benchmarks/ppo.py", "{settings}"))
 NATIVE = Contestant("rl_training, NumPy CartPole", PACKAGE.command, settings={"vectorization": "native"})
-SB3 = Contestant(PEERS, ("benchmarks/ppo_sb3.py", "{settings}"), peer=True)
+SB3 = Peer(PEERS, ("benchmarks/ppo_sb3.py", "{settings}"))
 
 
 def ppo_contest(name: str, env_id: str, num_envs: int, contestants: tuple[Contestant, ...], goal: float) -> Contest:
@@ -137,7 +94,7 @@ def off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, goal: f
         ),
         contestants=(
             Contestant("rl_training", ("benchmarks/off_policy.py", "{settings}")),
-            Contestant(PEERS, ("benchmarks/off_policy_sb3.py", "{settings}"), peer=True),
+            Peer(PEERS, ("benchmarks/off_policy_sb3.py", "{settings}")),
         ),
         settings=settings,
         quick={"learning_starts": 128, "warmup": 256, "total_timesteps": 1024},
@@ -191,7 +148,7 @@ def rl_train(name: str, *flags: str) -> Contestant:
 
 
 def sb3_solves(name: str, settings: dict[str, Any]) -> Contestant:
-    return Contestant(name, ("benchmarks/solve_sb3.py", "{settings}"), peer=True, settings=settings, check=CHECK_SB3)
+    return Peer(name, ("benchmarks/solve_sb3.py", "{settings}"), settings=settings, check=CHECK_SB3)
 
 
 def speed_flags(num_envs: int) -> tuple[str, ...]:
@@ -245,9 +202,9 @@ REPLAY = Contest(
     ),
     contestants=(
         Contestant("rl_training", ("benchmarks/replay.py",)),
-        Contestant(PEERS, ("benchmarks/replay_sb3.py",), peer=True),
-        Contestant("cpprb", ("benchmarks/replay_cpprb.py",), peer=True),
-        Contestant("Tianshou", ("benchmarks/replay_tianshou.py",), peer=True),
+        Peer(PEERS, ("benchmarks/replay_sb3.py",)),
+        Peer("cpprb", ("benchmarks/replay_cpprb.py",)),
+        Peer("Tianshou", ("benchmarks/replay_tianshou.py",)),
     ),
 )
 REPLAY_PRIORITIZED = Contest(
@@ -267,9 +224,119 @@ REPLAY_PRIORITIZED = Contest(
     ),
     contestants=(
         Contestant("rl_training", ("benchmarks/replay.py", "prioritized")),
-        Contestant("cpprb", ("benchmarks/replay_cpprb.py", "prioritized"), peer=True),
-        Contestant("Tianshou", ("benchmarks/replay_tianshou.py", "prioritized"), peer=True),
+        Peer("cpprb", ("benchmarks/replay_cpprb.py", "prioritized")),
+        Peer("Tianshou", ("benchmarks/replay_tianshou.py", "prioritized")),
     ),
+)
+
+# -- the JAX lane -----------------------------------------------------------------------------------------------------
+
+COMPILED = Contestant("rl_training", PACKAGE.command, settings={"backend": "jax"}, pinned=True, check=CHECK)
+REJAX = JaxPeer("rejax", ("benchmarks/jax_ppo_rejax.py", "{settings}"), pinned=True)
+JAX_PPO_SETTINGS = {**PPO_SETTINGS, "env_id": "CartPole-v1", "warmup": 32_768, "total_timesteps": 1_048_576}
+JAX_PPO_QUICK = {"warmup": 2048, "total_timesteps": 65_536}
+
+
+def jax_ppo_contest(name: str, num_envs: int) -> Contest:
+    """Environment, agent and loop in one program, on one core."""
+    return Contest(
+        name=name,
+        title=f"PPO on CartPole-v1 in JAX, {num_envs} environments, one core",
+        text=f"Env steps per second of one run on one core, {num_envs} environments × 128 steps per rollout, 4 epochs "
+        "of 4 minibatches, 64×64 tanh, learning rate 2.5e-4. This package writes its run directory and a row of "
+        "metrics per rollout meanwhile, rejax nothing. Compiling does not count: here the first 32,768 steps, there a "
+        "whole run before the one that is measured. The score is that of the policy after 1,048,576 steps: 100 greedy "
+        "episodes of Gymnasium's CartPole; for rejax its own evaluation, 128 episodes with sampled actions.",
+        measures=(
+            Measure("env_steps_per_second", "env steps/s", "higher", goal=1.4),
+            Measure("cpu_us_per_step", "CPU µs per step", "lower", 2),
+            Measure("peak_mb", "peak memory, MB", "lower"),
+            Measure("score", "score", None, 1),
+        ),
+        contestants=(COMPILED, REJAX),
+        settings={**JAX_PPO_SETTINGS, "num_envs": num_envs},
+        quick=JAX_PPO_QUICK,
+    )
+
+
+JAX_TWO_SEEDS = Contest(
+    name="jax_two_seeds",
+    title="Two seeds of PPO in one JAX process",
+    text="Env steps per second of two seeds together, as threads over one compiled program on all cores, beside one "
+    "run on one core: CartPole-v1, 16 environments, the settings above. Before that each seed is trained alone in the "
+    "same process, and what the threads leave must be equal to it to the last bit, else there is no result.",
+    measures=(
+        Measure("env_steps_per_second", "env steps/s in all", "higher", goal=1.3, limit=450_000),
+        Measure("peak_mb", "peak memory, MB"),
+    ),
+    contestants=(
+        Contestant("two seeds, two threads", ("benchmarks/jax_two_seeds.py", "{settings}")),
+        Contestant("one seed, one core", PACKAGE.command, peer=True, pinned=True),
+    ),
+    settings={**JAX_PPO_SETTINGS, "num_envs": 16, "backend": "jax"},
+    quick=JAX_PPO_QUICK,
+    rival="one run on one core",
+)
+
+
+def jax_off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, **own: Any) -> Contest:
+    """DQN, SAC or TD3 in one program beside SBX, whose environment is Gymnasium's. `own` is for this package alone."""
+    contest = off_policy_contest(name, settings, rhythm, goal=1.25)
+    ours, _ = contest.contestants
+    widths = "×".join(map(str, settings["hidden_dims"]))
+    return replace(
+        contest,
+        title=f"{contest.title} in JAX",
+        text=f"Env steps per second, one environment, {rhythm}, batches of {settings['batch_size']}, {widths} ReLU. "
+        "Here environment, replay and updates are one program with one thread; SBX steps Gymnasium's environment and "
+        "compiles its update, with as many threads as it takes. The host lane of this package works as SBX does. No "
+        f"evaluation and no checkpoint in any. Compiling and the first {settings['warmup']:,} steps do not count.",
+        contestants=(
+            replace(ours, settings={"backend": "jax", **own}),
+            JaxPeer("SBX", ("benchmarks/jax_off_policy_sbx.py", "{settings}")),
+            replace(ours, name="rl_training, host lane", settings={"backend": "jax", "lane": "host"}),
+        ),
+    )
+
+
+JAX_ACTOR_CRITIC_SETTINGS = {**ACTOR_CRITIC_SETTINGS, "warmup": 2048, "total_timesteps": 6144}
+JAX_SOLVE = Contest(
+    name="jax_solve_cartpole",
+    title="From process start to a solved CartPole in JAX",
+    text="Seconds from starting `rl train ppo/cartpole --backend jax --stop-at-return 475` to its end, with run "
+    "directory, TensorBoard events, checkpoints and evaluations of 100 episodes in Gymnasium: with a compile cache "
+    "that an earlier run has filled, and with an empty one. The score is the mean of 100 greedy episodes afterwards.",
+    measures=(
+        Measure("filled_seconds", "seconds, filled cache", "lower", 2, limit=3.0),
+        Measure("empty_seconds", "seconds, empty cache", "lower", 2, limit=8.0),
+        Measure("filled_cpu_seconds", "CPU seconds, filled", None, 2),
+        Measure("empty_cpu_seconds", "CPU seconds, empty", None, 2),
+        Measure("env_steps", "env steps"),
+        Measure("score", "score", None, 1),
+    ),
+    contestants=(Contestant("rl train ppo/cartpole", ("benchmarks/jax_solve.py", "{settings}"), check=CHECK),),
+    settings={"stop_at_return": 475, "num_eval_episodes": 100},
+)
+JAX_MANY_SEEDS = Contest(
+    name="jax_many_seeds",
+    title="A hundred seeds of five tasks in JAX",
+    text="Minutes that 100 seeds of PPO take on each of CartPole-v1, Acrobot-v1, MountainCar-v0, "
+    "MountainCarContinuous-v0 and Pendulum-v1, 100,000 env steps each: 500 ordinary runs with their directories, "
+    "metrics, checkpoints at the start and the end, and a final evaluation of 10 episodes in Gymnasium.",
+    measures=(
+        Measure("minutes", "minutes", "lower", 1, limit=8.0),
+        Measure("env_steps_per_second", "env steps/s"),
+        Measure("runs", "runs"),
+        Measure("peak_mb", "peak memory, MB"),
+    ),
+    contestants=(
+        Contestant(
+            "rl train --seed 0..99", ("benchmarks/jax_many_seeds.py", "--seeds", "{seeds}", "--output-dir", "{scratch}")
+        ),
+    ),
+    settings={"seeds": 100},
+    quick={"seeds": 2},
+    max_repeats=1,
 )
 
 CONTESTS = {
@@ -284,5 +351,13 @@ CONTESTS = {
         SOLVE,
         REPLAY,
         REPLAY_PRIORITIZED,
+        jax_ppo_contest("jax_ppo_cartpole", 4),
+        jax_ppo_contest("jax_ppo_cartpole_16", 16),
+        JAX_TWO_SEEDS,
+        jax_off_policy_contest("jax_dqn", DQN_SETTINGS, "an update every 10 steps", total_timesteps=206_848),
+        jax_off_policy_contest("jax_sac", {"algo": "sac", **JAX_ACTOR_CRITIC_SETTINGS}, "an update per step"),
+        jax_off_policy_contest("jax_td3", {"algo": "td3", **JAX_ACTOR_CRITIC_SETTINGS}, "an update per step"),
+        JAX_SOLVE,
+        JAX_MANY_SEEDS,
     )
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contests import Contest, Contestant, Measure
+from contest_types import Contest, Contestant, Measure
 
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS_KEPT = ("process_seconds", "process_cpu_seconds", "peak_mb", "timed_env_steps", "timed_seconds")
@@ -23,7 +23,8 @@ ALWAYS_KEPT = ("process_seconds", "process_cpu_seconds", "peak_mb", "timed_env_s
 VERSIONS = """
 import importlib.metadata as metadata, json, platform
 found = {"python": platform.python_version()}
-for name in ("rl-training", "stable-baselines3", "tianshou", "cpprb", "torch", "numpy", "gymnasium"):
+peers = ("stable-baselines3", "tianshou", "cpprb", "rejax", "gymnax", "sbx-rl")
+for name in ("rl-training", *peers, "torch", "jax", "numpy", "gymnasium"):
     try:
         found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -33,7 +34,7 @@ print(json.dumps(found))
 LAUNCHER = """
 import json, os, sys, time
 started = time.perf_counter()
-process = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+process = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(process, 0)
 seconds = time.perf_counter() - started
 with open(sys.argv[1], "w") as file:
@@ -41,8 +42,8 @@ with open(sys.argv[1], "w") as file:
 """
 """A small process between us and the command: a new process counts its parent's memory as its own first peak."""
 
-Pythons = dict[bool, str]
-"""Interpreter of the peers (True) and of the package (False)."""
+Pythons = dict[str, str]
+"""Interpreters by the name of their environment."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,21 @@ def run_process(command: Sequence[str], stdin: str = "") -> Outcome:
 def fill(words: Sequence[str], contest: Contest, contestant: Contestant, seed: int, scratch: str) -> list[str]:
     """The arguments of one run."""
     settings = {**contest.settings, **contestant.settings, "seed": seed, "scratch": scratch}
-    values = {"{settings}": json.dumps(settings), "{seed}": str(seed), "{scratch}": scratch}
+    values = {f"{{{name}}}": str(value) for name, value in settings.items()} | {"{settings}": json.dumps(settings)}
     return [values.get(word, word) for word in words]
+
+
+def call(contest: Contest, contestant: Contestant, seed: int, python: str, scratch: str) -> list[str]:
+    """The whole command of one run; `taskset` keeps it on one core, the first that this process may use."""
+    core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if contestant.pinned else []
+    return [*core, python, *fill(contestant.command, contest, contestant, seed, scratch)]
 
 
 def run_once(contest: Contest, contestant: Contestant, seed: int, pythons: Pythons) -> dict[str, Any]:
     """One run of a contestant and its check: the numbers that the contest is about."""
-    python = pythons[contestant.peer]
+    python = pythons[contestant.venv]
     with tempfile.TemporaryDirectory() as scratch:
-        outcome = run_process([python, *fill(contestant.command, contest, contestant, seed, scratch)])
+        outcome = run_process(call(contest, contestant, seed, python, scratch))
         checked: dict[str, Any] = {}
         if contestant.check:
             words = fill(contestant.check, contest, contestant, seed, scratch)
@@ -166,9 +173,8 @@ def times_better(result: dict[str, Any], name: str, measure: Measure) -> float |
 
 def shown_command(contest: Contest, contestant: Contestant) -> str:
     """The first run as somebody would type it in the clone."""
-    python = ".venv-peers/bin/python" if contestant.peer else ".venv/bin/python"
-    words = fill(contestant.command, contest, contestant, 0, "/tmp/bench")
-    return " ".join([python, *(f"'{word}'" if " " in word else word for word in words)])
+    words = call(contest, contestant, 0, f"{contestant.venv}/bin/python", "/tmp/bench")
+    return " ".join(f"'{word}'" if " " in word else word for word in words)
 
 
 def machine() -> dict[str, Any]:

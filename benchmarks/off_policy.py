@@ -1,5 +1,7 @@
 """Contestant: DQN, SAC or TD3 of this package, an ordinary run with its directory and logs, no evaluation.
 
+With `"backend": "jax"` it is a run of the compiled lane, or of the host lane with `"lane": "host"`.
+
     python benchmarks/off_policy.py '{"algo": "sac", "env_id": "Pendulum-v1", ...}'      # the settings of a contest
 
 Prints one line of JSON: the speed of the training loop after the warm-up, and the run.
@@ -21,6 +23,8 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
     network = {"hidden_dims": settings["hidden_dims"], "activation": "relu"}
     return {
         "algo": settings["algo"],
+        "backend": settings.get("backend", "torch"),
+        "lane": settings.get("lane", "auto"),
         "env_id": settings["env_id"],
         "seed": settings["seed"],
         "output_dir": settings["scratch"],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from contests import CONTESTS, Contest, Measure
+from contest_types import Contest, Measure
+from contests import CONTESTS
 from harness import times_better
 
 HEAD = """\
@@ -16,8 +17,9 @@ How fast this package is, beside its peers on the same machine. `make bench` wri
 - **Alternating.** The contestants take turns, each run in a fresh process, repetition k with seed k. The tables show
   medians. What counts is the ratio on one machine, in brackets: how many times better than the best peer. Gaps under a
   quarter are noise.
-- **The same below.** The peers live in an environment of their own (`.venv-peers`), with the versions of torch, NumPy
-  and Gymnasium that this package is tested with. Every process has one thread.
+- **The same below.** The peers live in environments of their own (`.venv-peers`, `.venv-peers-jax`), with the versions
+  of torch, jax, NumPy and Gymnasium that this package is tested with. Every process has one thread, unless the text
+  says otherwise.
 - **Time and memory** are those of the whole process, from the system's own accounts, unless the table says "per step":
   then they are those of the training loop.
 
@@ -47,13 +49,21 @@ def section(contest: Contest, result: dict[str, Any]) -> str:
     for measure in contest.measures:
         ratio = times_better(result, first, measure)
         if measure.goal is not None and ratio is not None:
-            verdict = "reached" if ratio >= measure.goal else "not reached"
-            goal = (
-                f"at least {measure.goal:g} times the best peer" if measure.goal > 1 else "no worse than the best peer"
-            )
-            lines += [f"- Goal, {measure.title}: {goal}. {ratio:.2f} ×: {verdict}."]
+            rival = contest.rival
+            goal = f"at least {measure.goal:g} times {rival}" if measure.goal > 1 else f"no worse than {rival}"
+            lines += [f"- Goal, {measure.title}: {goal}. {ratio:.2f} ×: {verdict(ratio >= measure.goal)}."]
+        value = result["contestants"][first]["median"].get(measure.key)
+        if measure.limit is not None and value is not None:
+            higher = measure.better == "higher"
+            goal = f"{'at least' if higher else 'at most'} {number(measure.limit, measure)}"
+            reached = value >= measure.limit if higher else value <= measure.limit
+            lines += [f"- Goal, {measure.title}: {goal}. {number(value, measure)}: {verdict(reached)}."]
     commands = [entry["command"] for entry in result["contestants"].values()]
     return "\n".join([*lines, "", circumstances(result), "", "```bash", *commands, "```", ""])
+
+
+def verdict(reached: bool) -> str:
+    return "reached" if reached else "not reached"
 
 
 def table(contest: Contest, result: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""The peers' own virtual environment, .venv-peers in the clone: made on first use, never mixed with the package's.
+"""The peers' own virtual environments in the clone: made on first use, never mixed with the package's.
 
-The peers get the versions of torch, NumPy and Gymnasium in constraints.txt, so that a contest compares the code above
-them. Where pip serves another build of torch than you want, make `.venv-peers` with your own torch first: it is kept.
+The peers get the versions of torch, jax, NumPy and Gymnasium in constraints.txt, so that a contest compares the code
+above them. Where pip serves another build of torch than you want, make the environment with your own torch first: it
+is kept.
 """
 
 from __future__ import annotations
@@ -9,34 +10,50 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / ".venv-peers"
-PACKAGES = ("stable-baselines3==2.9.2", "tianshou==2.0.1", "cpprb==11.0.0", "imageio")
-SHARED = ("torch", "numpy", "gymnasium", "mujoco")
-"""What everybody runs on; beyond these the peers choose their own versions, which contradict the package's."""
 
 
-def shared_pins() -> list[str]:
-    """The lines of constraints.txt that hold for the peers too."""
+class Environment(NamedTuple):
+    """What an environment holds."""
+
+    packages: tuple[str, ...]
+    shared: tuple[str, ...]
+    """What everybody runs on; beyond these the peers choose their own versions, which contradict the package's."""
+
+
+ENVIRONMENTS = {
+    ".venv-peers": Environment(
+        ("stable-baselines3==2.9.2", "tianshou==2.0.1", "cpprb==11.0.0", "imageio"),
+        ("torch", "numpy", "gymnasium", "mujoco"),
+    ),
+    ".venv-peers-jax": Environment(
+        ("rejax==0.1.3", "gymnax==0.0.9", "sbx-rl==0.28.0"),
+        ("torch", "jax", "jaxlib", "numpy", "gymnasium"),
+    ),
+}
+
+
+def wanted(environment: Environment) -> list[str]:
+    """What pip is asked for: the packages, and the lines of constraints.txt that hold for them too."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    return [line for line in lines if line.split("==")[0] in SHARED]
+    return [*environment.packages, *(line for line in lines if line.split("==")[0] in environment.shared)]
 
 
-def wanted(packages: tuple[str, ...] = PACKAGES) -> str:
-    """What the stamp of a finished environment holds; a change of it installs again."""
-    return "\n".join([*packages, *shared_pins()])
-
-
-def peers_python() -> Path:
-    """The interpreter of the peers' environment, installed if it is not there or not up to date."""
-    python, stamp = FOLDER / "bin" / "python", FOLDER / ".installed"
-    if stamp.exists() and stamp.read_text() == wanted() and python.exists():
+def peers_python(name: str) -> Path:
+    """The interpreter of a peers' environment, installed if it is not there or not up to date."""
+    folder, environment = ROOT / name, ENVIRONMENTS[name]
+    python, stamp = folder / "bin" / "python", folder / ".installed"
+    packages = wanted(environment)
+    if stamp.exists() and stamp.read_text() == "\n".join(packages) and python.exists():
         return python
-    print(f"installing {', '.join(PACKAGES)} into {FOLDER.name} (once, a few minutes)", file=sys.stderr, flush=True)
+    print(
+        f"installing {', '.join(environment.packages)} into {name} (once, a few minutes)", file=sys.stderr, flush=True
+    )
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     quiet = ["--quiet", "--disable-pip-version-check"]
-    subprocess.run([str(python), "-m", "pip", "install", *quiet, *shared_pins(), *PACKAGES], check=True)
-    stamp.write_text(wanted())
+    subprocess.run([str(python), "-m", "pip", "install", *quiet, *packages], check=True)
+    stamp.write_text("\n".join(packages))
     return python

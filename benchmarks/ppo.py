@@ -1,5 +1,7 @@
 """Contestant: PPO of this package, an ordinary run with its directory and logs, without evaluation and checkpoints.
 
+With `"backend": "jax"` it is a run of the compiled lane.
+
     python benchmarks/ppo.py '{"env_id": "CartPole-v1", "num_envs": 4, ...}'      # the settings of a contest
 
 Prints one line of JSON: the speed of the training loop after the warm-up, and the run.
@@ -21,6 +23,7 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
     network = {"hidden_dims": settings["hidden_dims"], "activation": "tanh"}
     return {
         "algo": "ppo",
+        "backend": settings.get("backend", "torch"),
         "env_id": settings["env_id"],
         "seed": settings["seed"],
         "output_dir": settings["scratch"],

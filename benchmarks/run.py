@@ -1,11 +1,12 @@
 """Contests against the peers: speed, CPU time and memory, in turns, into docs/data/bench.json and docs/benchmarks.md.
 
-    python benchmarks/run.py                                        # everything, about a quarter of an hour
+    python benchmarks/run.py                                        # everything, about an hour
     python benchmarks/run.py --only ppo_cartpole --repeats 5
     python benchmarks/run.py --quick                                # a trial of the machinery: writes nothing
     python benchmarks/run.py --page                                 # measures nothing: the page again, from the data
 
-The first run installs the peers from PyPI into .venv-peers. A contest that is held again replaces its own results only.
+The first run installs the peers from PyPI into environments of their own. A contest that is held again replaces its
+own results only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from contests import CONTESTS, Contest
+from contest_types import PACKAGE_VENV, Contest
+from contests import CONTESTS
 from harness import ROOT, Pythons, hold, versions
 from page import render, table
 from peers import peers_python
@@ -43,10 +45,16 @@ def write(results: dict[str, Any], data: Path = DATA, page: Path = PAGE) -> None
     page.write_text(render(ordered))
 
 
+def interpreters(contest: Contest) -> Pythons:
+    """The interpreters of the contestants; the package's is the one that runs this."""
+    venvs = {contestant.venv for contestant in contest.contestants}
+    return {PACKAGE_VENV: sys.executable} | {venv: str(peers_python(venv)) for venv in venvs - {PACKAGE_VENV}}
+
+
 def installed(pythons: Pythons) -> dict[str, str]:
     """What the package runs on, and where the peers have something else or more."""
-    package, others = versions(pythons[False]), versions(pythons[True])
-    different = {name: version for name, version in others.items() if package.get(name) != version}
+    package, *others = (versions(python) for python in pythons.values())
+    different = {name: version for other in others for name, version in other.items() if package.get(name) != version}
     return package | {f"{name} (peers)" if name in package else name: version for name, version in different.items()}
 
 
@@ -62,14 +70,13 @@ def main() -> None:
     if arguments.page:
         write(results)
         return
-    pythons = {True: str(peers_python()), False: sys.executable}
-    software = installed(pythons)
     for contest in contests:
+        pythons = interpreters(contest)
         if arguments.quick:
             contest = replace(contest, settings={**contest.settings, **contest.quick})
-        repeats = 1 if arguments.quick else arguments.repeats
+        repeats = 1 if arguments.quick else min(arguments.repeats, contest.max_repeats)
         result = hold(contest, repeats, pythons, report=lambda line: print(line, flush=True))
-        results[contest.name] = {**result, "versions": software}
+        results[contest.name] = {**result, "versions": installed(pythons)}
         print(f"\n{contest.title}\n{table(contest, results[contest.name])}\n", flush=True)
         if not arguments.quick:
             write(results)

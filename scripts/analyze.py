@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`rl show` as a script: `python scripts/analyze.py latest`, also for groups and sweeps."""
+"""`rl compare` as a script: `python scripts/analyze.py baseline latest --metrics reward,loss --html report.html`."""
 
 import sys
 
 from rl_training.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(["show", *sys.argv[1:]]))
+    sys.exit(main(["compare", *sys.argv[1:]]))

@@ -8,39 +8,48 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rl_training.collector import Collector
 from rl_training.config import TrainConfig
 from rl_training.config_loading import check_hparams
 from rl_training.context import BuildContext
+from rl_training.data.n_step import check_n_step
 from rl_training.data.priorities import Priorities
 from rl_training.data.rollout_buffer import RolloutBuffer
-from rl_training.data.storage import layout
-from rl_training.devices import resolve_device
+from rl_training.data.storage import fit_capacity, layout, row_bytes
+from rl_training.devices import resolve_device, without_device
 from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec, supports_anything
-from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule
+from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule, block_steps
 from rl_training.registry import (
     algorithms,
     buffers,
     callbacks,
     check_call,
     check_methods,
+    environments,
     import_attr,
     import_plugins,
     loggers,
 )
 from rl_training.schedules import value_at
 from rl_training.seeding import Streams
-from rl_training.trainers.off_policy import OffPolicyTrainer, Replay, block_steps
+from rl_training.trainers.off_policy import OffPolicyTrainer, Replay
 from rl_training.trainers.on_policy import OnPolicyTrainer
 from rl_training.types import Algorithm, BoxSpec, ConfigError, DictSpec, Policy, Progress, SpaceSpec
 from rl_training.video import find_ffmpeg
 
+if TYPE_CHECKING:
+    from rl_training.jax.host import HostAlgorithm
+    from rl_training.jax.types import JaxEnv
+    from rl_training.trainers.compiled import CompiledTrainer
+
+    AnyTrainer = OnPolicyTrainer | OffPolicyTrainer | CompiledTrainer
+
 EnvFn = Callable[[], Any]
-AnyTrainer = OnPolicyTrainer | OffPolicyTrainer
+HostTrainer = OnPolicyTrainer | OffPolicyTrainer
 REPLAY_SIZE = 1_000_000
 """Transitions a replay buffer holds where the config says nothing."""
 
@@ -65,8 +74,57 @@ class Parts:
 
 
 def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> AnyTrainer:
-    """Environment, algorithm, buffer and collector of a run."""
+    """Everything a run consists of, in the lane that the config asks for or that fits."""
     check_supported(cfg)
+    trainer = build_compiled(cfg) if lane_of(cfg, env_fn) == "compiled" else build_host(cfg, env_fn)
+    trainer.total_episodes = cfg.training.total_episodes
+    return trainer
+
+
+def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
+    """Environment, agent and loop as one program."""
+    from rl_training.jax.compiled import make_driver
+    from rl_training.jax.envs import make
+    from rl_training.jax.programs import fingerprint, shared
+    from rl_training.trainers.compiled import CompiledTrainer
+
+    spec, hparams = resolve_algorithm(cfg)
+    guard = Guard(cfg.monitor.checks, Progress())
+    env = make(cfg.env_id, cfg.env.kwargs, cfg.env.max_episode_steps)
+    algorithm = build_algorithm(cfg, spec, hparams, env.observation_space, env.action_space, guard)
+    agent = cast("HostAlgorithm", algorithm)
+    size = replay_size(cfg, env, agent.functions.replay)
+    key = fingerprint(agent.description, cfg.env_id, cfg.env, size)
+    description = key if is_our_own(cfg, spec) else None
+    driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description))
+    stops = (cfg.training.eval_frequency, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
+    trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops)
+    trainer.spaces = env.observation_space, env.action_space
+    return trainer
+
+
+def is_our_own(cfg: TrainConfig, spec: AlgorithmSpec) -> bool:
+    """Whether a run's program is made of nothing but the package's own code."""
+    from rl_training.jax.envs import TWINS
+
+    names = (cfg.network.actor.type, cfg.network.critic.type)
+    known_env = cfg.env_id in TWINS or environments.is_builtin(cfg.env_id)
+    own_algorithm = str(spec.functional).startswith("rl_training.")
+    return known_env and own_algorithm and not cfg.plugins and not any(":" in name for name in names)
+
+
+def replay_size(cfg: TrainConfig, env: JaxEnv, schedule: ReplaySchedule | None) -> int:
+    """Transitions that fit: what the config asks for, refused or made smaller where there is no memory for it."""
+    if schedule is None:
+        return 0
+    obs_row, action_row = (row_bytes(*layout(space)) for space in (env.observation_space, env.action_space))
+    size = fit_capacity(cfg.buffer.size or REPLAY_SIZE, 2 * obs_row + action_row + 6, on_memory=cfg.buffer.on_memory)
+    check_n_step(schedule.n_step, None if schedule.n_step == 1 else 1.0, size, cfg.env.num_envs)
+    return size
+
+
+def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None) -> HostTrainer:
+    """Gymnasium environments, algorithm, buffer and collector."""
     spec, hparams = resolve_algorithm(cfg)
     guard = Guard(cfg.monitor.checks, Progress())
     env = make_vector_env(cfg, env_fn=env_fn)
@@ -80,7 +138,7 @@ def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> AnyTrainer:
     except BaseException:
         env.close()
         raise
-    trainer.total_episodes = cfg.training.total_episodes
+    trainer.spaces = observation_space, action_space
     return trainer
 
 
@@ -93,7 +151,7 @@ def build_on_policy(parts: Parts) -> OnPolicyTrainer:
 def build_off_policy(parts: Parts) -> OffPolicyTrainer:
     cfg, algorithm = parts.cfg, parts.algorithm
     usual = OffPolicyHparams().replay
-    schedule = ReplaySchedule(
+    schedule = getattr(algorithm, "schedule", None) or ReplaySchedule(
         int(parts.hparam("batch_size", usual.batch_size)),
         int(parts.hparam("learning_starts", usual.learning_starts)),
         float(parts.hparam("updates_per_step", usual.updates_per_step)),
@@ -120,9 +178,9 @@ def check_supported(cfg: TrainConfig) -> None:
     """Refuse what this version cannot run, before anything is built."""
     import_plugins(cfg.plugins)
     if cfg.backend == "jax":
-        raise ConfigError("backend: 'jax' is not available in this version; use backend: torch")
-    if cfg.lane == "compiled":
-        raise ConfigError("lane: 'compiled' needs backend: jax, which is not available in this version; use lane: host")
+        prepare_jax(cfg)
+    elif cfg.lane == "compiled":
+        raise ConfigError("lane: 'compiled' needs backend: jax")
     for registry, parts in ((loggers, cfg.logging.sinks), (callbacks, cfg.callbacks)):
         for part in parts:
             registry.get(part.name)
@@ -130,6 +188,51 @@ def check_supported(cfg: TrainConfig) -> None:
         find_ffmpeg()
     if cfg.logging.wandb.enabled and importlib.util.find_spec("wandb") is None:
         raise ConfigError("logging to W&B needs an extra: pip install 'rl-training[tracking]'")
+
+
+def prepare_jax(cfg: TrainConfig) -> None:
+    """Set jax up before anything computes with it."""
+    if importlib.util.find_spec("jax") is None:
+        raise ConfigError("backend: 'jax' needs an extra: pip install 'rl-training[jax]'")
+    from rl_training.jax.runtime import configure, use_device
+
+    configure(cfg.training.num_threads, cfg.device)
+    if not use_device(cfg.device):
+        without_device(cfg)
+
+
+def lane_of(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str:
+    """host or compiled. `auto` compiles wherever nothing stands against it; `compiled` says what does."""
+    if cfg.backend != "jax" or cfg.lane == "host":
+        return "host"
+    against = against_compiling(cfg, env_fn)
+    if against is None:
+        return "compiled"
+    if cfg.lane == "compiled":
+        raise ConfigError(f"lane: 'compiled' is not possible: {against}; use lane: host")
+    return "host"
+
+
+def against_compiling(cfg: TrainConfig, env_fn: EnvFn | None) -> str | None:
+    """Why a run cannot be one compiled program; None where it can."""
+    from rl_training.jax.envs import find
+
+    if env_fn is not None:
+        return "env_fn makes a Gymnasium environment"
+    settings = {
+        "env.wrappers": bool(cfg.env.wrappers),
+        "env.frame_stack": cfg.env.frame_stack > 1,
+        "env.vectorization": cfg.env.vectorization != "sync",
+        "buffer.type": cfg.buffer.type is not None,
+        "logging.trace": cfg.logging.trace,
+        "logging.info_keys": bool(cfg.logging.info_keys),
+    }
+    for name, is_set in settings.items():
+        if is_set:
+            return f"{name} is for Gymnasium environments"
+    if find(cfg.env_id) is None:
+        return f"environment '{cfg.env_id}' has no form in JAX"
+    return None
 
 
 def resolve_algorithm(cfg: TrainConfig) -> tuple[AlgorithmSpec, Any]:
@@ -162,14 +265,11 @@ def build_algorithm(
     refusal = spec.supports(observation_space, action_space)
     if refusal is not None:
         raise ConfigError(f"algorithm '{cfg.algo}' does not fit environment '{cfg.env_id}': {refusal}")
-    if spec.build is None:
-        raise ConfigError(f"algorithm '{cfg.algo}' has no torch implementation; use backend: jax")
-    build = import_attr(spec.build, "algorithm") if isinstance(spec.build, str) else spec.build
     ctx = BuildContext(
         observation_space=observation_space,
         action_space=action_space,
         num_envs=cfg.env.num_envs,
-        device=resolve_device(cfg),
+        device=resolve_device(cfg) if cfg.backend == "torch" else "cpu",
         network=cfg.network,
         streams=Streams(cfg.seed),
         progress=guard.progress,
@@ -178,6 +278,11 @@ def build_algorithm(
         normalize_reward=cfg.env.normalize_reward,
         guard=guard,
     )
+    if cfg.backend == "jax":
+        return build_jax(cfg, spec, hparams, ctx)
+    if spec.build is None:
+        raise ConfigError(f"algorithm '{cfg.algo}' has no torch implementation; use backend: jax")
+    build = import_attr(spec.build, "algorithm") if isinstance(spec.build, str) else spec.build
     what = f"algorithm '{cfg.algo}'"
     check_call(build, what, {"ctx": ctx, "hparams": hparams})
     algorithm = build(ctx, hparams)
@@ -186,6 +291,15 @@ def build_algorithm(
     policy = getattr(algorithm, "policy", None)
     check_methods(policy, ("act", "initial_carry", "state_dict", "load_state_dict"), f"the policy of {what}", base)
     return cast(Algorithm, algorithm)
+
+
+def build_jax(cfg: TrainConfig, spec: AlgorithmSpec, hparams: Any, ctx: BuildContext) -> Algorithm:
+    """The JAX twin of an algorithm."""
+    if spec.functional is None:
+        raise ConfigError(f"algorithm '{cfg.algo}' has no JAX implementation; use backend: torch")
+    from rl_training.jax.host import build_agent
+
+    return build_agent(ctx, spec, hparams)
 
 
 def rollout_sizes(parts: Parts, num_steps: int) -> dict[str, Any]:

@@ -50,8 +50,11 @@ class GuardCallback(Callback):
         self.guard.check_state(self.suspects(trainer))
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
+        *earlier, last = report.updates
+        for update in earlier:
+            self.guard.check_update(update.metrics, None, tuple, update.before)
         algorithm = trainer.parts()["algorithm"]
-        self.guard.check_update(report.metrics, algorithm, lambda: self.suspects(trainer), report.before)
+        self.guard.check_update(last.metrics, algorithm, lambda: self.suspects(trainer), last.before)
         trainer.clock.seconds["guard"] = self.guard.seconds
 
     def suspects(self, trainer: Trainer) -> Suspects:
@@ -126,9 +129,13 @@ class LogCallback(Callback):
         """Returns of episodes that ended since the last row; only kept when rows are further apart than steps."""
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
+        for update in report.updates:
+            self.log(trainer, update, last=report.final and update is report.updates[-1])
+
+    def log(self, trainer: Trainer, report: Report, *, last: bool) -> None:
         for episode in report.episodes:
             self.logger.log_episode(**episode_row(episode, report))
-        due = self.every == 0 or report.final or crossed(report.before.env_steps, report.after.env_steps, self.every)
+        due = self.every == 0 or last or crossed(report.before.env_steps, report.after.env_steps, self.every)
         self.pending += [episode.episode_return for episode in report.episodes]
         if due or "eval/return_mean" in report.metrics:
             if self.pending:

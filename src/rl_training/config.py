@@ -106,9 +106,9 @@ class BackboneConfig:
     __pydantic_config__ = SECTION
 
     type: str = "mlp"
-    """Registered name or dotted path of an nn.Module."""
+    """Registered name (mlp; with backend jax also cnn and gru) or dotted path of an nn.Module."""
     hidden_dims: tuple[int, ...] = (64, 64)
-    """Width of each hidden layer."""
+    """Width of each hidden layer; gru: the last one has memory; cnn: the layers behind the convolutions."""
     activation: Activation = "tanh"
     """Non-linearity after each hidden layer."""
     layer_norm: bool = False
@@ -116,7 +116,7 @@ class BackboneConfig:
     init: Literal["orthogonal", "xavier", "kaiming", "lecun"] = "orthogonal"
     """Initialisation of the weight matrices; biases start at 0."""
     kwargs: Mapping[str, Json] = field(default_factory=dict)
-    """Further arguments of a backbone of your own."""
+    """Further arguments: of cnn channels, kernels and strides (the Nature paper's if not given), or of your own."""
 
     def __post_init__(self) -> None:
         if any(not 1 <= width <= MAX_PARTS for width in self.hidden_dims):

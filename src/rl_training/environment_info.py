@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import resource
 import selectors
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from typing import Any
 from rl_training.blas import blas_threads
 
 PACKAGES = (
-    *("rl-training", "torch", "numpy", "gymnasium", "jax", "jaxlib", "optax", "safetensors", "pydantic"),
+    *("rl-training", "torch", "numpy", "gymnasium", "jax", "jaxlib", "safetensors", "pydantic"),
     *("mujoco", "ale-py", "envpool", "box2d", "box2d-py", "dm-control", "shimmy", "minigrid", "minari", "pettingzoo"),
     *("mpe2", "pygame-ce", "opencv-python-headless"),
 )
@@ -69,6 +70,12 @@ def hardware() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _gpu_names(),
     }
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process has had at once, worker processes not counted."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def _cpu_model() -> str:

@@ -292,9 +292,10 @@ class MonitorCallback(Callback):
         self.next_look = 0.0
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        row = {**report.after.state_dict(), **report.metrics, **self.machine(trainer)}
-        for alert in self.monitor.check_alerts(row):
-            self.tell(alert)
+        machine = self.machine(trainer)
+        for update in report.updates:
+            for alert in self.monitor.check_alerts({**update.after.state_dict(), **update.metrics, **machine}):
+                self.tell(alert)
         self.pass_on_notes()
 
     def on_failure(self, trainer: Trainer, error: BaseException) -> None:

@@ -10,7 +10,6 @@ import psutil
 from rl_training.assembly import build_trainer
 from rl_training.config import TrainConfig
 from rl_training.data.storage import layout, row_bytes
-from rl_training.envs import space_spec
 from rl_training.types import StateDict, crossed
 
 BYTES_PER_METRIC = 30
@@ -26,12 +25,10 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
     try:
         state = trainer.state_dict()
         rollout = trainer.num_steps * cfg.env.num_envs
-        env = trainer.collector.env
-        obs_row = row_bytes(*layout(space_spec(env.single_observation_space)))
-        action_row = row_bytes(*layout(space_spec(env.single_action_space)))
+        obs_row, action_row = (row_bytes(*layout(space)) for space in trainer.spaces)
         resident = int(psutil.Process().memory_info().rss)  # the process as built: libraries, network, environments
         schedule = getattr(trainer, "schedule", None)
-        replay_bytes = int(getattr(trainer.buffer, "memory_bytes", 0)) if schedule else 0
+        replay_bytes = int(getattr(getattr(trainer, "buffer", None), "memory_bytes", 0)) if schedule else 0
     finally:
         trainer.close()
     training = cfg.training

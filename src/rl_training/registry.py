@@ -126,6 +126,11 @@ def check_methods(part: Any, methods: Iterable[str], what: str, cure: str) -> No
             raise ConfigError(f"{what} has no {method}(); {cure}")
 
 
+def is_jax_env(value: Any) -> bool:
+    """Whether a class or an object is an environment of the JAX lane, not Gymnasium's: it has `init`, `obs`, `step`."""
+    return all(callable(getattr(value, method, None)) for method in ("init", "obs", "step"))
+
+
 def _same(known: Any, value: Any) -> bool:
     """Whether two objects are one piece of code, imported twice: reloaded, or as a script and as a module."""
     if known is value:
@@ -197,13 +202,22 @@ class Registry:
         return f"known: {', '.join(self.names())}; " if self._entries else ""
 
 
-ALGORITHMS = ("random", "constant", "reinforce", "a2c", "ppo", "dqn", "ddpg", "td3", "sac", "crossq")
+ALGORITHMS = ("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq")
 algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
 )
-networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP"})
-environments = Registry("environment")
+JAX_NETWORKS = {name: f"rl_training.jax.nets:{name}" for name in ("cnn", "gru")}
+"""Backbones that exist with backend jax only."""
+networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP", **JAX_NETWORKS})
+environments = Registry(
+    "environment",
+    {  # written in JAX; the host lane steps them through an adapter
+        "RLJax/Catch-v0": "rl_training.jax.envs.catch:Catch",
+        "RLJax/FourRooms-v0": "rl_training.jax.envs.four_rooms:FourRooms",
+        "RLJax/DeepSea-v0": "rl_training.jax.envs.deep_sea:DeepSea",
+    },
+)
 wrappers = Registry(
     "wrapper",
     {

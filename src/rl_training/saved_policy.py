@@ -94,7 +94,7 @@ def evaluate(
     saved = load(run, checkpoint, env_fn=env_fn)
     cfg = saved.config
     seed = cfg.seed if seed is None else seed
-    with pinned_threads(cfg.training.num_threads):
+    with pinned_threads(cfg.training.num_threads, cfg.backend):
         result = evaluate_policy(
             saved.policy,
             eval_env_maker(cfg, env_fn, render=video is not None),

@@ -115,6 +115,10 @@ class StopSignals:
             self._interrupts += 1
             if self._interrupts == 2:
                 raise KeyboardInterrupt
+        self.receive(received)
+
+    def receive(self, received: signal.Signals) -> None:
+        """Ask the run to save and stop, as the first signal does; for runs that are threads and get none themselves."""
         if self.received is None:
             self.received = received
             if self._request_stop is not None:

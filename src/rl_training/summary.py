@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rl_training.environment_info import peak_memory_bytes
 from rl_training.runs import RunDir
 from rl_training.trainers.base import Trainer
 
@@ -21,6 +22,7 @@ def final_metrics(run: RunDir, trainer: Trainer, reason: str) -> dict[str, Any]:
         "stop_reason": reason,
         "time/elapsed_seconds": round(elapsed, 3),
         **{f"time/{name}_seconds": round(value, 3) for name, value in trainer.clock.seconds.items()},
+        "system/peak_memory_bytes": peak_memory_bytes(),
     }
 
 

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rl_training import index
 from rl_training.alert_hooks import AlertHook
-from rl_training.assembly import AnyTrainer, EnvFn, build_trainer, eval_env_maker
+from rl_training.assembly import EnvFn, build_trainer, eval_env_maker
 from rl_training.callbacks import (
     Callback,
     CheckpointCallback,
@@ -50,6 +51,9 @@ from rl_training.types import (
 from rl_training.user_parts import UserParts, user_parts
 from rl_training.video import write_video
 
+if TYPE_CHECKING:
+    from rl_training.assembly import AnyTrainer
+
 ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
 STOP_PATIENCE = 1.0
 """Seconds that a run which was asked to stop waits for the user's alert hook."""
@@ -76,14 +80,16 @@ def train(
     argv: Sequence[str] = (),
     group: str | None = None,
     sweep: str | None = None,
+    signals: StopSignals | None = None,
 ) -> TrainResult:
     """Train from a config object, a file, a preset name or a mapping, in a new run directory.
 
     `env_fn` builds your environment without registering it (a resume then needs it again).
     `init_from` is "RUN[:STEP]": start from that run's policy. `group` and `sweep` name what the run belongs to.
+    `signals` is for a run in a thread: whoever started it asks it to stop through them.
     """
     cfg = with_secrets(as_config(cfg))
-    with StopSignals() as signals, pinned_threads(cfg.training.num_threads):
+    with signals or StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg, env_fn)
         try:
             users = user_parts(cfg)
@@ -96,19 +102,25 @@ def train(
             trainer.close()
 
 
-def resume(run: str | Path, *, total_timesteps: int | None = None, env_fn: EnvFn | None = None) -> TrainResult:
+def resume(
+    run: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    env_fn: EnvFn | None = None,
+    signals: StopSignals | None = None,
+) -> TrainResult:
     """Go on with a run from its newest sound checkpoint, as if it had never stopped.
 
     `total_timesteps` is the run's new budget from now on; a run that is finished goes on only with one.
     """
     directory = RunDir.open(run)
-    with StopSignals() as signals, directory.lock():
+    with signals or StopSignals() as signals, directory.lock():
         cfg = directory.config()
         if total_timesteps is not None:
             directory.update_info(total_timesteps=total_timesteps)
         total = directory.info().get("total_timesteps") or cfg.training.total_timesteps
         cfg = replace(cfg, training=replace(cfg.training, total_timesteps=total))
-        with pinned_threads(cfg.training.num_threads):
+        with pinned_threads(cfg.training.num_threads, cfg.backend):
             trainer = build_trainer(cfg, env_fn)
             try:
                 users = user_parts(cfg)
@@ -131,7 +143,7 @@ def execute(
     """Run a built trainer inside its locked run directory and leave a record of how it ended."""
     logger = build_logger(cfg, run, users.sinks)
     manager = checkpoint_manager(cfg, run, logger)
-    if cfg.logging.trace:
+    if cfg.logging.trace and hasattr(trainer, "collector"):
         trainer.collector.on_step = lambda step: log_transitions(logger, step)
     trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users)
     total = cfg.training.total_timesteps
@@ -144,8 +156,8 @@ def execute(
             show(finished_text(run, trainer), cfg)
             return result_of(trainer, run, "already finished")
     try:
-        exact = bool(getattr(trainer.collector.env, "exact", False)) and run.info().get("exact") is not False
-        run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=cfg.training.num_threads)
+        exact = trainer.exact and run.info().get("exact") is not False
+        run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=threads_of(cfg))
         index.record(run.path)
         signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
         reason = trainer.run(total)
@@ -169,6 +181,15 @@ def execute(
         raise
     show(words, cfg)
     return result
+
+
+def threads_of(cfg: TrainConfig) -> int:
+    """Threads that one operation of the run may use: as asked for, but XLA keeps those it was started with."""
+    if cfg.backend != "jax":
+        return cfg.training.num_threads
+    from rl_training.jax.runtime import threads
+
+    return threads()
 
 
 def result_of(trainer: Trainer, run: RunDir, reason: str, *, exit_code: int = 0) -> TrainResult:
@@ -266,7 +287,7 @@ def build_callbacks(
             return write_video(path, result.frames, fps=result.fps)
 
         callbacks.append(("video", VideoCallback(record, run.videos, cfg.logging.video_frequency)))
-    display = Display(training.total_timesteps, enabled=cfg.logging.terminal)
+    display = Display(training.total_timesteps, enabled=speaks(cfg))
     if users.monitor.rules:
         callbacks.append(("monitor", MonitorCallback(users.monitor, logger, display, alert_hook(cfg), run.path.name)))
     callbacks.append(("log", LogCallback(logger, cfg.logging.log_frequency)))
@@ -318,9 +339,14 @@ def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display:
 
 def show(text: str, cfg: TrainConfig) -> None:
     """A few lines for the person at the terminal."""
-    if cfg.logging.terminal:
+    if speaks(cfg):
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+
+def speaks(cfg: TrainConfig) -> bool:
+    """Whether the run has the terminal: one of many in threads of a process leaves it to the group's table."""
+    return cfg.logging.terminal and threading.current_thread() is threading.main_thread()
 
 
 def log_transitions(logger: Logger, step: VectorStep) -> None:

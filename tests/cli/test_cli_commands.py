@@ -126,7 +126,9 @@ def test_presets(capsys: Captured) -> None:
 def test_algorithms(capsys: Captured) -> None:
     rows = {row["name"]: row for row in json.loads(outcome(capsys, "algorithms --json")[1])}
     assert list(rows) == algorithms.names()
-    assert rows["ppo"] | {"summary": ""} == {"name": "ppo", "kind": "on_policy", "backends": ["torch"], "summary": ""}
+    row = {"name": "ppo", "kind": "on_policy", "backends": ["torch", "jax"], "summary": ""}
+    assert rows["ppo"] | {"summary": ""} == row
+    assert (rows["pqn"]["backends"], rows["crossq"]["backends"]) == (["jax"], ["torch"])
     assert all(row["summary"] in outcome(capsys, "algorithms")[1] for row in rows.values())
 
 
@@ -344,7 +346,7 @@ def test_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "command"), [("train", "train"), ("evaluate", "eval"), ("sweep", "sweep"), ("analyze", "show")]
+    ("script", "command"), [("train", "train"), ("evaluate", "eval"), ("sweep", "sweep"), ("analyze", "compare")]
 )
 def test_scripts_take_the_flags_of_the_command(
     script: str, command: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,8 @@ from rl_training.registry import algorithms
 from rl_training.testing import ENVIRONMENTS, check_algorithm
 from rl_training.types import Stateful
 
-NAMES = [name for name in algorithms.names() if algorithms.is_builtin(name)]
+BUILTIN = [name for name in algorithms.names() if algorithms.is_builtin(name)]
+NAMES = [name for name in BUILTIN if builtin_spec(name).build is not None]
 NORMALIZED = {"env": {"normalize_obs": True, "normalize_reward": True}}
 
 

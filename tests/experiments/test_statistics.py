@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rl_training.experiments.statistics import bootstrap, curve_band, estimate, iqm, mean, median
+from rl_training.experiments.statistics import (
+    Statistic,
+    bootstrap,
+    curve_band,
+    estimate,
+    iqm,
+    mean,
+    median,
+    performance_profile,
+    probability_of_improvement,
+)
 
 
 def generator() -> np.random.Generator:
@@ -93,14 +103,27 @@ def test_one_run_has_a_value_and_no_interval() -> None:
     assert (alone.value, alone.low, alone.high) == (3.0, None, None)
 
 
-def test_a_95_percent_interval_covers_about_that_much() -> None:
-    """Ten runs on each of five tasks, redrawn 300 times: a little less than 95%, as percentile intervals do."""
+@pytest.mark.parametrize("statistic", [mean, median, iqm])
+def test_a_95_percent_interval_covers_about_that_much(statistic: Statistic) -> None:
+    """Ten runs on each of five tasks, 1000 times: a little less than 95%, as percentile intervals do."""
     rng = generator()
     hits = 0
-    for _ in range(300):
-        found = estimate(list(rng.normal(size=(5, 10))), mean, rng=rng, num_resamples=400)
+    for _ in range(1000):
+        found = estimate(list(rng.normal(size=(5, 10))), statistic, rng=rng, num_resamples=400)
         hits += found.low is not None and found.high is not None and found.low <= 0.0 <= found.high
-    assert 0.90 <= hits / 300 <= 0.97
+    assert 0.90 <= hits / 1000 <= 0.97
+
+
+def test_the_interval_of_an_improvement_covers_about_that_much() -> None:
+    """Normal scores that are one apart: the truth is Phi(1 / sqrt 2) on every task."""
+    rng = generator()
+    truth = stats.norm.cdf(1 / np.sqrt(2))
+    hits = 0
+    for _ in range(1000):
+        better, worse = rng.normal(1.0, size=(5, 10)), rng.normal(size=(5, 10))
+        found = probability_of_improvement(list(better), list(worse), rng=rng, num_resamples=400)
+        hits += found.low is not None and found.high is not None and found.low <= truth <= found.high
+    assert 0.90 <= hits / 1000 <= 0.97
 
 
 def test_few_runs_are_too_sure_of_themselves() -> None:
@@ -121,6 +144,47 @@ def test_a_band_is_the_interval_at_every_point() -> None:
     assert (line.tolist(), low.tolist(), high.tolist()) == ([0.5, 10.0], [0.0, 10.0], [1.0, 10.0])
     line, low, high = curve_band(curves[:1], rng=generator())
     assert line.tolist() == low.tolist() == high.tolist() == [0.0, 10.0]
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    """40 beats three of 10, 20, 30, 60; so does 50; 60 ties the last; 70 beats all: 13.5 of 16 pairs."""
+    found = probability_of_improvement([[40, 50, 60, 70]], [[10, 20, 30, 60]], rng=generator())
+    assert found.value == 13.5 / 16
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.4 < found.low < found.value < found.high == 1.0
+    turned = probability_of_improvement([[10, 20, 30, 60]], [[40, 50, 60, 70]], rng=generator())
+    assert turned.value == 2.5 / 16
+    alone = probability_of_improvement([[1.0]], [[2.0]], rng=generator())
+    assert (alone.value, alone.low, alone.high) == (0.0, None, None)
+
+
+def test_probability_of_improvement_equals_scipy() -> None:
+    """Mann and Whitney's U over the number of pairs, ties included; over tasks the mean, however many runs each has."""
+    rng = generator()
+    tasks = [(rng.integers(0, 9, size=7), rng.integers(0, 9, size=5)), (rng.normal(size=3), rng.normal(size=11))]
+    each = [stats.mannwhitneyu(one, other).statistic / (len(one) * len(other)) for one, other in tasks]
+    found = probability_of_improvement([one for one, _ in tasks], [other for _, other in tasks], rng=generator())
+    assert found.value == pytest.approx(np.mean(each), abs=1e-12)
+
+
+def test_the_redraws_of_an_improvement_have_the_exact_distribution() -> None:
+    """Two runs against two have 16 equally likely redraws; the 30% and 70% points of 1, 5, 4, 5, 1 of 16 are exact."""
+    ours, theirs = [1.0, 3.0], [0.0, 2.0]
+    exact = [
+        np.mean([a > b for a in mine for b in other])
+        for mine in itertools.product(ours, repeat=2)
+        for other in itertools.product(theirs, repeat=2)
+    ]
+    found = probability_of_improvement([ours], [theirs], rng=generator(), confidence=0.4)
+    assert (found.low, found.high) == tuple(np.quantile(exact, [0.3, 0.7], method="inverted_cdf"))
+
+
+def test_performance_profile_by_hand() -> None:
+    line, low, high = performance_profile([[1.0, 2.0], [3.0, 3.0]], np.array([0.0, 2.0, 2.5, 4.0]), rng=generator())
+    assert line.tolist() == [1.0, 0.75, 0.5, 0.0]
+    # the second task always has both of its runs above 2.5; of the first, none, one or both are at 2 or more
+    assert (low.tolist(), high.tolist()) == ([1.0, 0.5, 0.5, 0.0], [1.0, 1.0, 0.5, 0.0])
 
 
 @pytest.mark.parametrize("scores", [[], [[1.0, 2.0]], [1.0, float("nan")], [float("inf")]])

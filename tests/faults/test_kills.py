@@ -26,14 +26,15 @@ from fault_runs import (
 )
 
 from rl_training.config import builtin_spec
+from rl_training.hparams.off_policy import BLOCK_ENV_STEPS
 from rl_training.registry import algorithms
-from rl_training.trainers.off_policy import BLOCK_ENV_STEPS
 
 FindReference = Callable[..., Reference]
 KILLED = 128 + SIGKILL
 SHORT = {"training.total_timesteps": 5 * ROLLOUT, "checkpoint.keep_last": 2}
 """Saves at 0, 128, 256 (an evaluation, the best so far, retires one) and 320 (the end)."""
-OTHERS = [name for name in algorithms.names() if algorithms.is_builtin(name) and name != "ppo"]
+BUILTIN = [name for name in algorithms.names() if algorithms.is_builtin(name)]
+OTHERS = [name for name in BUILTIN if name != "ppo" and builtin_spec(name).build is not None]
 
 # One life each: killed while it creates, writes, syncs, publishes, points, retires, logs or goes back.
 LIVES = {

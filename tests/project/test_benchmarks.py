@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
-contests, harness, page, peers, runner, timing = map(
-    importlib.import_module, ("contests", "harness", "page", "peers", "run", "timing")
+contest_types, contests, harness, page, peers, runner, timing = map(
+    importlib.import_module, ("contest_types", "contests", "harness", "page", "peers", "run", "timing")
 )
-Contest, Contestant, Measure = contests.Contest, contests.Contestant, contests.Measure
+Contest, Contestant, Measure = contest_types.Contest, contest_types.Contestant, contest_types.Measure
 
 SPEED = Measure("speed", "speed, /s", "higher", goal=3.0)
 MEMORY = Measure("peak_mb", "memory", "lower", 1)
@@ -40,7 +41,7 @@ def contest(tmp_path: Path) -> Any:
         measures=(SPEED, MEMORY, Measure("score", "score", None, 1), Measure("unknown", "unknown")),
         contestants=(
             Contestant("ours", (str(script), "{settings}"), settings={"who": "A", "base": 100}, check=(str(check),)),
-            Contestant("theirs", (str(script), "{settings}"), peer=True, settings={"who": "B", "base": 10}),
+            contest_types.Peer("theirs", (str(script), "{settings}"), settings={"who": "B", "base": 10}),
         ),
         settings={"log": str(tmp_path / "log")},
     )
@@ -48,7 +49,7 @@ def contest(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def result(tmp_path: Path) -> Any:
-    pythons = {True: sys.executable, False: sys.executable}
+    pythons = {".venv": sys.executable, ".venv-peers": sys.executable}
     held = harness.hold(contest(tmp_path), 3, pythons, report=lambda line: None)
     return {**held, "versions": {"python": "3.x"}}
 
@@ -144,6 +145,29 @@ def test_a_section_says_goal_circumstances_and_commands(tmp_path: Path, result: 
     assert "not idle" not in page.section(contest(tmp_path), result)
 
 
+def test_a_goal_may_be_a_number_and_a_rival_may_have_a_name(tmp_path: Path, result: Any) -> None:
+    speed, memory = replace(SPEED, limit=102), replace(MEMORY, limit=1000)
+    text = page.section(replace(contest(tmp_path), measures=(speed, memory), rival="a run alone"), result)
+    assert "- Goal, speed, /s: at least 3 times a run alone. 9.18 ×: reached." in text
+    assert "- Goal, speed, /s: at least 102. 101: not reached." in text
+    assert "- Goal, memory: at most 1,000.0. " in text
+
+
+def test_a_pinned_contestant_stays_on_one_core() -> None:
+    program = "import json, os; print(json.dumps({'cores': len(os.sched_getaffinity(0))}))"
+    pinned = Contestant("pinned", ("-c", program), pinned=True)
+    trial = Contest("trial", "", "", (Measure("cores", "cores"),), (pinned,))
+    assert harness.run_once(trial, pinned, 0, {".venv": sys.executable})["cores"] == 1
+    assert harness.shown_command(trial, pinned).startswith("taskset -c ")
+
+
+def test_any_setting_can_be_a_word_of_a_command() -> None:
+    contestant = Contestant("ours", ("--seeds", "{seeds}", "--output-dir", "{scratch}", "{unknown}"))
+    trial = Contest("trial", "", "", (SPEED,), (contestant,), settings={"seeds": 100})
+    words = harness.fill(contestant.command, trial, contestant, 0, "/tmp/x")
+    assert words == ["--seeds", "100", "--output-dir", "/tmp/x", "{unknown}"]
+
+
 def test_files_keep_the_contests_that_were_not_held_again(tmp_path: Path, result: Any) -> None:
     old, new = json.loads(json.dumps(result)), json.loads(json.dumps(result))
     for held in (old, new):
@@ -166,8 +190,10 @@ def test_contests_are_chosen_by_name() -> None:
 @pytest.mark.parametrize("name", contests.CONTESTS)
 def test_every_contest_is_complete(name: str) -> None:
     held = contests.CONTESTS[name]
-    assert any(contestant.peer for contestant in held.contestants)
+    has_peer = any(contestant.peer for contestant in held.contestants)
+    assert has_peer or any(measure.limit is not None for measure in held.measures)
     assert not held.contestants[0].peer
+    assert all(one.venv in (".venv", *peers.ENVIRONMENTS) for one in held.contestants)
     assert len({contestant.name for contestant in held.contestants}) == len(held.contestants)
     assert held.quick.keys() <= held.settings.keys()
     words = [word for one in held.contestants for word in (*one.command, *one.check) if word.endswith(".py")]
@@ -188,10 +214,11 @@ def test_a_preset_in_the_words_of_the_peers() -> None:
 
 
 def test_the_peers_never_enter_the_packages_environment() -> None:
-    assert peers.FOLDER == ROOT / ".venv-peers"
+    assert list(peers.ENVIRONMENTS) == [".venv-peers", ".venv-peers-jax"]
     assert "/.venv-*/" in (ROOT / ".gitignore").read_text().split()
-    assert peers.wanted(("a==1",)).startswith("a==1\n")
-    assert "torch==" in peers.wanted()
+    first, *pins = peers.wanted(peers.Environment(("a==1",), ("numpy", "torch")))
+    assert first == "a==1"
+    assert [pin.split("==")[0] for pin in pins] == ["numpy", "torch"]
 
 
 def test_the_page_is_what_the_results_give() -> None:

@@ -20,7 +20,8 @@ PACKAGE = "rl_training"
 # its own layer and of those below. Inside a layer and inside a folder the imports must not form a circle.
 LAYERS = """
 version
-types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names expressions
+types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names weights encoding
+expressions
 hparams
 config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
@@ -30,7 +31,7 @@ environment_info secrets video
 logging tensorboard wandb_sink alert_hooks progress_display index runs segments checkpoint_folder checkpointing
 envs data models devices
 collector env_runner eval
-algorithms
+algorithms jax
 trainers
 callbacks summary user_parts monitoring gradient_check debugging
 assembly
@@ -47,9 +48,11 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 # Library -> the units that may import it, anywhere in their text.
 ALLOWED: dict[str, frozenset[str]] = {
     "torch": frozenset({"models", "algorithms", "devices", "assembly", "trainer", "gradient_check", "debugging"}),
-    "gymnasium": frozenset({"envs", "collector", "env_runner", "eval"}),
+    "jax": frozenset({"jax"}),
+    "gymnasium": frozenset({"envs", "collector", "env_runner", "eval", "jax"}),
     "rich": frozenset({"progress_display", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
+    "duckdb": frozenset({"experiments"}),
     "optuna": frozenset({"experiments"}),
     "wandb": frozenset({"wandb_sink"}),
     "imageio": frozenset({"video"}),

@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "jax", "gymnasium", "matplotlib", "tensorboard", "wandb", "pandas", "scipy", "optuna", "ray")
+HEAVY = (
+    "torch",
+    "jax",
+    "gymnasium",
+    "matplotlib",
+    "tensorboard",
+    "wandb",
+    "pandas",
+    "scipy",
+    "duckdb",
+    "optuna",
+    "ray",
+)
 ROOT = Path(__file__).parents[2]
 
 IMPORTED = f"""
@@ -40,6 +52,9 @@ LIGHT_MODULES = (
     "experiments.group_runner",
     "experiments.group_summary",
     "experiments.plots",
+    "experiments.plotter",
+    "experiments.report",
+    "experiments.export",
     "experiments.sweeps",
     "experiments.tracker",
     "hparams.ppo",

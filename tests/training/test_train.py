@@ -290,7 +290,7 @@ def test_missing_device_warns_once_or_refuses(tmp_path: Path):
         ({"env_id": "NoSuchEnv-v1"}, rl_training.types.RLTrainingError, "NoSuchEnv"),
         ({"env_id": "CartPole-v0"}, rl_training.types.RLTrainingError, "CartPole-v1"),
         ({"algo": "no_such_module:Thing", "hparams": {}}, ConfigError, "no_such_module"),
-        ({"backend": "jax"}, ConfigError, "jax"),
+        ({"lane": "compiled"}, ConfigError, "needs backend: jax"),
         ({"plugins": ["no_such_plugin"]}, ConfigError, "no_such_plugin"),
         ({"callbacks": [{"name": "builtins:dict"}]}, ConfigError, "on_start"),
         ({"network": {"actor": {"type": "lmp"}}}, ConfigError, "mlp"),

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.on_policy import flat_rows, to_env
+from rl_training.algorithms.on_policy import flat_rows
 from rl_training.context import BuildContext
+from rl_training.encoding import to_env
 from rl_training.hparams.base import supports_anything
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import load_optimizer_state, optimizer_state

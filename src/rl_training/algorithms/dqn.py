@@ -112,8 +112,8 @@ class EpsilonGreedyPolicy(NetworkPolicy):
     def __init__(self, algorithm: DQN) -> None:
         super().__init__(algorithm.q, algorithm)
         self.algorithm = algorithm
-        self.saved_epsilon: float | None = None
-        """Of the checkpoint this policy was loaded from, for acting outside of training."""
+        self.saved_env_steps = 0
+        """Of the checkpoint this policy was loaded from: how much it explores outside of training."""
         self._values = numpy_values(algorithm.q)
 
     def act(
@@ -140,17 +140,19 @@ class EpsilonGreedyPolicy(NetworkPolicy):
 
     def epsilon(self) -> float:
         """The share of random actions now: a function of env steps, whatever the number of environments."""
-        hp, env_steps = self.algorithm.hp, self.algorithm.ctx.progress.env_steps
-        if env_steps == 0 and self.saved_epsilon is not None:
-            return self.saved_epsilon
-        return hp.epsilon_start + (hp.epsilon_end - hp.epsilon_start) * min(env_steps / hp.epsilon_steps, 1.0)
+        hp = self.algorithm.hp
+        return hp.epsilon_start + (hp.epsilon_end - hp.epsilon_start) * min(self.env_steps / hp.epsilon_steps, 1.0)
+
+    @property
+    def env_steps(self) -> int:
+        return self.algorithm.ctx.progress.env_steps or self.saved_env_steps
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "epsilon": self.epsilon()}
+        return {**super().state_dict(), "env_steps": self.env_steps}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         super().load_state_dict(state)
-        self.saved_epsilon = float(state["epsilon"])
+        self.saved_env_steps = int(state.get("env_steps", 0))
 
 
 def numpy_values(network: ActionValues) -> Callable[[Obs], Array] | None:

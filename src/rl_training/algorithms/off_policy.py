@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.random import random_actions
 from rl_training.algorithms.static import StaticAgent
 from rl_training.context import BuildContext
+from rl_training.encoding import to_bounds
 from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.off_policy import OffPolicyHparams
 from rl_training.models.backbones import MLP, TensorObs, numpy_layer
@@ -129,12 +130,6 @@ class UniformPolicy(StaticAgent):
         mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
         actions = random_actions(self.action_space, count, rng, mask)
         return ActResult(actions, actions, carry)
-
-
-def to_bounds(space: BoxSpec, actions: Array) -> Array:
-    """-1..1 to the bounds of the space; low -2, high 1 and an action of .5 give .25."""
-    scaled: Array = space.low + 0.5 * (actions + 1.0) * (space.high - space.low)
-    return scaled.astype(space.dtype, copy=False)
 
 
 class OffPolicyAlgorithm:

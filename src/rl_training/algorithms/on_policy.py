@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rl_training.context import BuildContext
+from rl_training.encoding import to_env
 from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.models.backbones import MLP, TensorObs, numpy_layer
@@ -33,7 +34,6 @@ from rl_training.types import (
     Carry,
     Metrics,
     Obs,
-    SpaceSpec,
     StateDict,
 )
 
@@ -109,13 +109,6 @@ class ActorCriticPolicy:
         load_module_state(self.network, state["network"])
         if self.normalizer is not None:
             self.normalizer.load_state_dict(state["normalizer"])
-
-
-def to_env(space: SpaceSpec, actions: Array) -> Array:
-    """What the environment receives: Gaussian actions cut to the bounds. The raw ones are stored and learnt from."""
-    if isinstance(space, BoxSpec):
-        return np.clip(actions, space.low, space.high).astype(space.dtype, copy=False)
-    return actions
 
 
 @dataclass(slots=True)

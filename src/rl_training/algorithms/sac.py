@@ -25,10 +25,10 @@ from rl_training.algorithms.off_policy import (
     critic_loss,
     host_forward,
     td_targets,
-    to_bounds,
 )
 from rl_training.config import BackboneConfig
 from rl_training.context import BuildContext
+from rl_training.encoding import to_bounds
 from rl_training.hparams.sac import SPEC, SACConfig
 from rl_training.models.backbones import TensorObs, build_backbone, width
 from rl_training.models.critics import QCritics

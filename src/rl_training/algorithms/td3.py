@@ -20,16 +20,16 @@ from rl_training.algorithms.off_policy import (
     critic_loss,
     host_forward,
     td_targets,
-    to_bounds,
 )
 from rl_training.config import BackboneConfig
 from rl_training.context import BuildContext
+from rl_training.encoding import to_bounds
 from rl_training.hparams.td3 import SPEC, TD3Config
 from rl_training.models.backbones import TensorObs, build_backbone, width
 from rl_training.models.critics import QCritics
-from rl_training.models.heads import POLICY_GAIN
 from rl_training.models.initialization import linear
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, SpaceSpec, UpdateResult
+from rl_training.weights import POLICY_GAIN
 
 __all__ = ["SPEC", "TD3", "TD3Config", "smoothed"]
 

@@ -27,6 +27,11 @@ class Option:
     field: str = ""
 
 
+HELP = Option("help", "show this help")
+JSON = Option("json", "print one JSON value on stdout, everything else on stderr")
+OUTPUT_DIR = Option("output-dir", "folder to look for RUN in (default runs)", "DIR")
+
+
 @dataclass(frozen=True)
 class Command:
     """One command as a record: what `--help` shows, what the parser accepts, and the function that does the work."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from rl_training.cli.arguments import Command, Option
+from rl_training.cli.analysis_commands import ANALYSIS
+from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, Command, Option
 
-HELP = Option("help", "show this help")
-JSON = Option("json", "print one JSON value on stdout, everything else on stderr")
-OUTPUT_DIR = Option("output-dir", "folder to look for RUN in (default runs)", "DIR")
 CONFIG = Option("config", "the same as the argument FILE", "FILE")
 
 SHORT_FORMS = (
@@ -445,7 +443,10 @@ COMPLETION = Command(
 )
 
 FIRST = (TRAIN, EVAL, RESUME)
-RUNS = (SWEEP, TUNE, LIST, SHOW, WATCH, TAG, DIFF, VERIFY, DEBUG_REPLAY, CLEANUP, ARCHIVE, IMPORT, INDEX_REBUILD)
+RUNS = (
+    *(SWEEP, TUNE, LIST, SHOW, WATCH, *ANALYSIS, TAG, DIFF, VERIFY, DEBUG_REPLAY),
+    *(CLEANUP, ARCHIVE, IMPORT, INDEX_REBUILD),
+)
 OTHERS = (PRESETS, ALGORITHMS, ENVS, BENCH, *NEW, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
 COMMANDS = {command.name: command for command in FIRST + RUNS + OTHERS}
 

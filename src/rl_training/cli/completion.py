@@ -39,7 +39,10 @@ complete -c rl -a '(__rl_complete)'
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 MAX_RUNS = 200
-RUN_COMMANDS = ("eval", "resume", "show", "watch", "tag", "diff", "verify", "archive")
+RUN_COMMANDS = (
+    *("eval", "resume", "show", "watch", "tag", "diff", "verify", "archive", "compare", "export"),
+    *("plot curves", "plot compare", "plot sensitivity"),
+)
 
 
 def completion_command(arguments: Arguments) -> int:

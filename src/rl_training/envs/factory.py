@@ -28,7 +28,7 @@ from rl_training.envs.spaces import convert_spaces
 from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
-from rl_training.registry import check_kwargs, import_plugins, parameters_of, wrappers
+from rl_training.registry import check_kwargs, import_attr, import_plugins, is_jax_env, parameters_of, wrappers
 from rl_training.seeding import stream
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
 
@@ -133,6 +133,9 @@ def _build(
         kwargs["render_mode"] = render_mode
     check_kwargs(source, kwargs, f"environment '{name}'", "env.kwargs")
     built = source(**kwargs)
+    if is_jax_env(built):
+        max_episode_steps = built.max_episode_steps if max_episode_steps is None else max_episode_steps
+        built = import_attr("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs)
     if not isinstance(built, gym.Env):
         raise EnvError(
             f"environment '{name}' made a {type(built).__module__}.{type(built).__qualname__}, not a gymnasium.Env; "

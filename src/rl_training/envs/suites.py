@@ -75,6 +75,8 @@ def find(env: str | Source) -> Source:
     """The source behind a registered name, "package.module:Class", or Gymnasium id; anything else passes through."""
     if not isinstance(env, str):
         return env
+    if environments.is_builtin(env) and importlib.util.find_spec("jax") is None:
+        raise missing_extra(env, "jax", ImportError("No module named 'jax'"))
     if env in environments:
         return _callable(environments.get(env), env)
     module, _, name = env.rpartition(":")
@@ -260,7 +262,9 @@ class SuiteListing:
 def list_envs() -> list[SuiteListing]:
     """Every known id by suite, newest versions only, the user's registered ones last. Imports no suite."""
     by_suite: dict[str, list[str]] = {suite.name: [] for suite in SUITES}
-    by_suite["registered"] = environments.names()
+    by_suite["registered"] = []
+    for name in environments.names():
+        by_suite["jax" if environments.is_builtin(name) else "registered"].append(name)
     for env_id in _newest_ids():
         suite = suite_of(registry[env_id])
         by_suite[suite.name if suite else "registered"].append(env_id)

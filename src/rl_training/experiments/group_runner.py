@@ -1,4 +1,5 @@
-"""Trains the members of a group or a sweep: plain `rl` processes side by side, each watched, none able to end another.
+"""Trains the members of a group or a sweep: plain `rl` processes side by side, each watched, none able to end another;
+where they are compiled runs, threads over one program (`seed_threads`).
 
 Members have sessions of their own, so a Ctrl-C reaches the parent alone, which passes it on once (a second one means
 "at once"). They stop by themselves when the parent is gone (`membership`).
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from rl_training.atomic_io import atomic_write
 from rl_training.experiments.curves import EVALUATION, TRAINING
@@ -40,12 +41,26 @@ STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signa
 """Signals that are passed on to the members, and what the group then exits with."""
 
 
+class Process(Protocol):
+    """What runs a member: a process, or a thread that looks like one."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int | None: ...
+    def send_signal(self, number: int, /) -> None: ...
+
+
+Start = Callable[[Member, Sequence[str], Path], Process]
+"""Starts a member: (member, words of its command, file for its output)."""
+
+
 @dataclass
 class Job:
     """A member whose process runs."""
 
     member: Member
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
     log_start: int
     """Where in its log this process began."""
@@ -64,7 +79,8 @@ class GroupRunner:
     """Runs the given members, or every one that is not finished, at most `jobs` at a time.
 
     One that fails is tried again up to `retries` times, from its last checkpoint. `feed` is asked all the time for
-    members to add, which may be new ones.
+    members to add, which may be new ones. `thread` makes a member a thread of this process instead of a process of its
+    own.
     """
 
     def __init__(
@@ -76,8 +92,10 @@ class GroupRunner:
         members: Sequence[Member] | None = None,
         retries: int = 0,
         feed: Callable[[GroupRunner], list[Member]] | None = None,
+        thread: Start | None = None,
     ) -> None:
         self.group = group
+        self.thread = thread
         self.jobs = jobs
         self.view = view
         self.retries = retries
@@ -184,10 +202,23 @@ class GroupRunner:
             member.status, member.reason = "failed", str(error)
             self._tell("message", f"{self.group.label(member)}: failed, {error}")
             return
-        secrets = self.group.redactor.needed_values
         with open(log, "ab") as output:
             log_start = output.tell()
-            process = subprocess.Popen(
+        start = self._process if self.thread is None else self.thread
+        process = start(member, words, log)
+        self.running.append(Job(member, process, log, log_start))
+        if self.stopped_by is not None:  # the signal came while the process was being made
+            process.send_signal(signal.SIGTERM)
+        member.status, member.exit_code, member.reason = "running", None, None
+        # a thread's run is guarded by its own lock; this process outlives it
+        member.words, member.process = ["rl", *words], None if self.thread is not None else holder_of(process.pid)
+        self._save()
+        self._tell("event", f"{self.group.label(member)}: {'resumed' if words[0] == 'resume' else 'started'}")
+
+    def _process(self, member: Member, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        secrets = self.group.redactor.needed_values
+        with open(log, "ab") as output:
+            return subprocess.Popen(
                 [sys.executable, "-m", "rl_training", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -196,13 +227,6 @@ class GroupRunner:
                 pass_fds=[self.lifeline.descriptor],
                 env={**os.environ, **secrets, **self._membership(member)},
             )
-        self.running.append(Job(member, process, log, log_start))
-        if self.stopped_by is not None:  # the signal came while the process was being made
-            process.send_signal(signal.SIGTERM)
-        member.status, member.exit_code, member.reason = "running", None, None
-        member.words, member.process = ["rl", *words], holder_of(process.pid)
-        self._save()
-        self._tell("event", f"{self.group.label(member)}: {'resumed' if words[0] == 'resume' else 'started'}")
 
     def _membership(self, member: Member) -> dict[str, str]:
         return self.lifeline.variables(self.group.group_of(member), self.group.path, sweep=self.group.sweep)

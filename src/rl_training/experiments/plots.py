@@ -26,6 +26,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 SIZE = (7.2, 4.0)
 """Inches: fills the column of a page, and its text stays readable at half the size."""
 FORMATS = ("png", "svg")
+ENDINGS = ("png", "svg", "pdf")
 MAX_THIN_LINES = 50
 """Single runs are drawn up to this many; more would only be a cloud."""
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -48,7 +49,7 @@ def learning_curve(
     curves: Sequence[Curve], title: str, *, metric: str = EVALUATION, statistic: Statistic = iqm
 ) -> Figure:
     """One line with its band for many runs, and each run as a thin line behind it."""
-    with styled():
+    with figure_style():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=SIZE, layout="constrained")
@@ -63,24 +64,37 @@ def learning_curve(
         return figure
 
 
-def draw_band(axes: Axes, curves: Sequence[Curve], color: str, *, statistic: Statistic = iqm, label: str = "") -> None:
-    """A statistic over runs with its interval, and the runs; the legend says what is what."""
+def draw_band(
+    axes: Axes,
+    curves: Sequence[Curve],
+    color: str,
+    *,
+    statistic: Statistic = iqm,
+    linestyle: str = "-",
+    label: str | None = None,
+) -> None:
+    """A statistic over runs with its interval, and the runs. The legend names each of them or, with a `label`, the line
+    alone, because then there are others beside it."""
     name = statistic.__name__.replace("iqm", "IQM")
     thin = curves[:MAX_THIN_LINES]
+    of_many = f" ({len(thin)} of {len(curves)})" if len(thin) < len(curves) else ""
+    alone = label is None
     for number, curve in enumerate(thin):
         marker = "." if len(curve.steps) == 1 else ""
-        text = f"single seeds ({len(thin)} of {len(curves)})" if len(thin) < len(curves) else "single seeds"
-        named = text if number == 0 and len(curves) > 1 else None
-        axes.plot(curve.steps, curve.values, color=color, alpha=0.35, linewidth=0.8, marker=marker, label=named)
+        named = f"single seeds{of_many}" if alone and number == 0 and len(curves) > 1 else None
+        alpha = 0.35 if alone else 0.2
+        axes.plot(curve.steps, curve.values, color=color, alpha=alpha, linewidth=0.8, marker=marker, label=named)
     grid, values = align(curves)
     if not len(grid):
         return
     line, low, high = curve_band(values, statistic, rng=stream(0, "bootstrap"))
     marker = "o" if len(grid) == 1 else ""
-    text = f"{label} {name} of {len(curves)} seeds".strip() if len(curves) > 1 else label or "one seed"
-    axes.plot(grid, line, color=color, linewidth=2.2, marker=marker, label=text)
+    text = f"{name} of {len(curves)} seeds" if len(curves) > 1 else "one seed"
+    text = text if label is None else label
+    axes.plot(grid, line, color=color, linewidth=2.2, linestyle=linestyle, marker=marker, label=text)
     if len(curves) > 1:
-        axes.fill_between(grid, low, high, color=color, alpha=0.2, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
+        named = f"{CONFIDENCE:.0%} interval" if alone else None
+        axes.fill_between(grid, low, high, color=color, alpha=0.2, linewidth=0, label=named)
 
 
 def save_figure(figure: Figure, path: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -88,15 +102,26 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[str] = FORMATS) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for ending in formats:
-        data = io.BytesIO()
-        clock = {"Date": None} if ending in ("svg", "pdf") else {}
-        with styled(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-            figure.savefig(data, format=ending, metadata=clock)
-        target = path.with_suffix(f".{ending}")
-        atomic_write(target, data.getvalue())
+        target = path.with_name(f"{path.name}.{ending}")
+        atomic_write(target, write_figure(figure, ending))
         written.append(target)
     return written
+
+
+def check_ending(ending: str) -> None:
+    if ending not in ENDINGS:
+        raise ConfigError(f"a plot is one of {', '.join(ENDINGS)}, not '{ending[:20]}'")
+
+
+def write_figure(figure: Figure, ending: str) -> bytes:
+    """A figure as PNG, SVG or PDF."""
+    check_ending(ending)
+    data = io.BytesIO()
+    clock = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[ending]
+    with figure_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        figure.savefig(data, format=ending, metadata=clock)
+    return data.getvalue()
 
 
 def axis_label(metric: str) -> str:
@@ -116,7 +141,7 @@ def short_number(value: float) -> str:
     return f"{value / unit:g}{suffix}"
 
 
-def styled() -> AbstractContextManager[None]:
+def figure_style() -> AbstractContextManager[None]:
     """The look of every figure, for the time of a call; without matplotlib, a ConfigError with the line to type."""
     try:
         import matplotlib

@@ -1,4 +1,4 @@
-"""What many runs say together: mean, median, interquartile mean, and how sure they are. Pure NumPy.
+"""What many runs say together: mean, median, interquartile mean, who is better, and how sure that is. Pure NumPy.
 
 Scores come as one array of runs per task. A task is a stratum: the bootstrap draws runs within each task, never across,
 so an interval says how other seeds would have done on these same tasks (Agarwal et al. 2021, arXiv:2108.13264).
@@ -62,8 +62,7 @@ def estimate(
     if max(len(task) for task in tasks) < 2:
         return Estimate(value, None, None, confidence)
     draws = bootstrap(tasks, statistic, rng=rng, num_resamples=num_resamples)
-    tail = (1.0 - confidence) / 2
-    low, high = np.quantile(draws, [tail, 1.0 - tail])
+    low, high = _bounds(draws, confidence)
     return Estimate(value, float(low), float(high), confidence)
 
 
@@ -99,10 +98,65 @@ def curve_band(
     if num_runs < 2:
         return line, line, line
     chosen = rng.integers(num_runs, size=(num_resamples, num_runs))
-    tail = (1.0 - confidence) / 2
-    bounds = [np.quantile(statistic(curves[:, i][chosen]), [tail, 1.0 - tail]) for i in range(num_points)]
+    bounds = [_bounds(statistic(curves[:, i][chosen]), confidence) for i in range(num_points)]
     low, high = np.array(bounds).T
     return line, low, high
+
+
+def probability_of_improvement(
+    scores: Sequence[npt.ArrayLike],
+    others: Sequence[npt.ArrayLike],
+    *,
+    rng: np.random.Generator,
+    confidence: float = CONFIDENCE,
+    num_resamples: int = NUM_RESAMPLES,
+) -> Estimate:
+    """How probable it is that a run of the first does better than one of the second on the same task; a tie is half a
+    win. The mean over tasks, each of which is Mann and Whitney's U over the number of pairs."""
+    value, draws = 0.0, np.zeros(num_resamples)
+    tasks = [(_scores(mine), _scores(theirs)) for mine, theirs in zip(scores, others, strict=True)]
+    for mine, theirs in tasks:
+        wins = (np.sign(mine[:, None] - theirs) + 1.0) / 2  # (runs, runs of the other)
+        value += float(wins.mean()) / len(tasks)
+        counts, other_counts = (_draw_counts(len(runs), rng, num_resamples) for runs in (mine, theirs))
+        draws += ((counts @ wins) * other_counts).sum(axis=1) / wins.size / len(tasks)
+    if max(len(runs) for pair in tasks for runs in pair) < 2:
+        return Estimate(value, None, None, confidence)
+    low, high = _bounds(draws, confidence)
+    return Estimate(value, float(low), float(high), confidence)
+
+
+def performance_profile(
+    strata: Sequence[npt.ArrayLike],
+    levels: Array,
+    *,
+    rng: np.random.Generator,
+    confidence: float = CONFIDENCE,
+    num_resamples: int = 1000,
+) -> tuple[Array, Array, Array]:
+    """The share of all runs that score at least each of `levels` (points,), with lower and upper bounds."""
+    tasks = [_scores(values) for values in strata]
+    total = sum(len(task) for task in tasks)
+    line, draws = np.zeros(len(levels)), np.zeros((num_resamples, len(levels)))
+    for task in tasks:
+        reached = (task[:, None] >= levels).astype(np.float64)  # (runs, points)
+        line += reached.sum(axis=0) / total
+        draws += _draw_counts(len(task), rng, num_resamples) @ reached / total
+    low, high = _bounds(draws, confidence)
+    return line, low, high
+
+
+def _draw_counts(num_runs: int, rng: np.random.Generator, num_resamples: int) -> Array:
+    """How often each run is drawn in each redrawn experiment (redraws, runs): all that a mean over runs needs."""
+    drawn = rng.integers(num_runs, size=(num_resamples, num_runs)) + num_runs * np.arange(num_resamples)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=num_resamples * num_runs)
+    return counts.reshape(num_resamples, num_runs).astype(np.float64)
+
+
+def _bounds(draws: Array, confidence: float) -> Array:
+    """Lower and upper bound of redrawn values (redraws, ...)."""
+    tail = (1.0 - confidence) / 2
+    return np.asarray(np.quantile(draws, [tail, 1.0 - tail], axis=0))
 
 
 def _scores(values: npt.ArrayLike) -> Array:

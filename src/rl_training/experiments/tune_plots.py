@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rl_training.config_sweeps import RangeConfig
-from rl_training.experiments.plots import PALETTE, save_figure, styled
+from rl_training.experiments.plots import PALETTE, figure_style, save_figure
 from rl_training.experiments.tuning import Tuning
 from rl_training.types import Array
 
@@ -43,7 +43,7 @@ def write_plots(tuning: Tuning) -> list[Path]:
 
 def importance_bars(importance: Mapping[str, float]) -> Figure:
     """One bar per key, the most important on top."""
-    with styled():
+    with figure_style():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7.2, 0.9 + 0.35 * len(importance)), layout="constrained")
@@ -58,7 +58,7 @@ def importance_bars(importance: Mapping[str, float]) -> Figure:
 
 def slices(trials: Trials, space: Mapping[str, Any], label: str) -> Figure:
     """The score over each key by itself; later trials are darker."""
-    with styled():
+    with figure_style():
         from matplotlib.figure import Figure
 
         columns = min(COLUMNS, len(space))
@@ -83,7 +83,7 @@ def slices(trials: Trials, space: Mapping[str, Any], label: str) -> Figure:
 
 def contour(trials: Trials, space: Mapping[str, Any], keys: tuple[str, str], label: str) -> Figure:
     """The score over two keys: filled between the trials where they span an area, and the trials themselves."""
-    with styled():
+    with figure_style():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(6.0, 4.6), layout="constrained")

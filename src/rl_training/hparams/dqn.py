@@ -81,6 +81,7 @@ SPEC = AlgorithmSpec(
     kind="off_policy",
     hparams=DQNConfig,
     build="rl_training.algorithms.dqn:DQN",
+    functional="rl_training.jax.algorithms.dqn:dqn",
     supports=supports_discrete,
     summary="deep Q-learning; double, dueling, n-step, prioritised, C51, QR and noisy as options",
     network=NETWORK,

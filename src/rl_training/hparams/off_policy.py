@@ -15,6 +15,15 @@ WIDE_NETWORK: dict[str, Any] = {"actor": _WIDE, "critic": _WIDE}
 """The usual network of the actor-critics that learn from replay."""
 
 
+BLOCK_ENV_STEPS = 256
+"""Env steps, roughly, between two looks at a run that learns from replay: logs, statistics, checkpoints."""
+
+
+def block_steps(num_envs: int) -> int:
+    """Vector steps of a block."""
+    return max(BLOCK_ENV_STEPS // num_envs, 1)
+
+
 @dataclass(frozen=True)
 class ReplaySchedule:
     """When an off-policy algorithm learns, as a function of env steps: no state to lose."""
@@ -25,6 +34,8 @@ class ReplaySchedule:
     """Env steps of random actions before the first update."""
     updates_per_step: float
     """Updates per env step, over all environments."""
+    n_step: int = 1
+    """Rewards that are summed before the target bootstraps."""
 
     def owed(self, before: int, after: int) -> int:
         """Updates due between two counts of env steps.
@@ -75,7 +86,7 @@ class OffPolicyHparams:
     @property
     def replay(self) -> ReplaySchedule:
         """When to learn from how much."""
-        return ReplaySchedule(self.batch_size, self.learning_starts, self.updates_per_step)
+        return ReplaySchedule(self.batch_size, self.learning_starts, self.updates_per_step, self.n_step)
 
 
 def has_mask(observation_space: SpaceSpec) -> bool:

@@ -45,6 +45,7 @@ SPEC = AlgorithmSpec(
     kind="on_policy",
     hparams=PPOConfig,
     build="rl_training.algorithms.ppo:PPO",
+    functional="rl_training.jax.algorithms.ppo:ppo",
     supports=supports_policy_gradient,
     summary="proximal policy optimisation: clipped surrogate, several epochs per rollout",
 )

@@ -29,6 +29,7 @@ SPEC = AlgorithmSpec(
     kind="on_policy",
     hparams=ReinforceConfig,
     build="rl_training.algorithms.reinforce:Reinforce",
+    functional="rl_training.jax.algorithms.reinforce:reinforce",
     supports=supports_policy_gradient,
     summary="Monte Carlo policy gradient with a learnt baseline",
 )

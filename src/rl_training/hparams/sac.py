@@ -44,6 +44,7 @@ SPEC = AlgorithmSpec(
     kind="off_policy",
     hparams=SACConfig,
     build="rl_training.algorithms.sac:SAC",
+    functional="rl_training.jax.algorithms.sac:sac",
     supports=supports_sac,
     summary="soft actor-critic: maximum entropy, twin critics; continuous or discrete actions",
     network=WIDE_NETWORK,

@@ -45,6 +45,7 @@ SPEC = AlgorithmSpec(
     kind="off_policy",
     hparams=TD3Config,
     build="rl_training.algorithms.td3:TD3",
+    functional="rl_training.jax.algorithms.td3:td3",
     supports=supports_bounded_box,
     summary="twin delayed DDPG: deterministic actor, twin critics, smoothed targets",
     network=WIDE_NETWORK,

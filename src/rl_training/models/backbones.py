@@ -7,7 +7,6 @@ acting on a handful of rows then costs microseconds instead of torch's per-call 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import cast
 
@@ -17,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.config import BackboneConfig
+from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves
 from rl_training.models.initialization import linear
-from rl_training.registry import check_call, networks
+from rl_training.registry import JAX_NETWORKS, check_call, networks
 from rl_training.types import (
-    ACTION_MASK,
     Array,
     BoxSpec,
     ConfigError,
@@ -32,6 +31,7 @@ from rl_training.types import (
     Obs,
     SpaceSpec,
 )
+from rl_training.weights import GAINS
 
 TensorObs = Tensor | dict[str, Tensor]
 
@@ -45,29 +45,11 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "identity": nn.Identity,
 }
-GAINS = {"tanh": math.sqrt(2.0), "relu": math.sqrt(2.0), "leaky_relu": math.sqrt(2.0)}
-"""Hidden gain sqrt(2) as in the original PPO code, also for tanh; 1 for the others."""
-
 NUMPY_ACTIVATIONS: dict[type[nn.Module], Callable[[Array], Array]] = {
     nn.Tanh: lambda x: np.tanh(x, out=x),
     nn.ReLU: lambda x: np.maximum(x, 0.0, out=x),
     nn.Identity: lambda x: x,
 }
-
-
-def observation_leaves(space: SpaceSpec) -> dict[str, LeafSpec]:
-    """The named leaves that carry information; the action mask does not. A lone observation is named "obs"."""
-    leaves = dict(space.spaces) if isinstance(space, DictSpec) else {"obs": space}
-    return {name: leaf for name, leaf in leaves.items() if name != ACTION_MASK}
-
-
-def leaf_features(leaf: LeafSpec) -> int:
-    """Numbers a leaf becomes: one-hot for discrete ones, flat for the rest."""
-    if isinstance(leaf, DiscreteSpec):
-        return leaf.n
-    if isinstance(leaf, MultiDiscreteSpec):
-        return sum(leaf.nvec)
-    return math.prod(leaf.shape)
 
 
 def encode_leaf(leaf: LeafSpec, value: Tensor) -> Tensor:
@@ -79,16 +61,6 @@ def encode_leaf(leaf: LeafSpec, value: Tensor) -> Tensor:
         return torch.cat(columns, dim=1)
     flat = value.reshape(value.shape[0], -1).float()
     return flat / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
-
-
-def encode_leaf_numpy(leaf: LeafSpec, value: Array) -> Array:
-    """The same in NumPy, for acting."""
-    if isinstance(leaf, DiscreteSpec):
-        return np.eye(leaf.n, dtype=np.float32)[value]
-    if isinstance(leaf, MultiDiscreteSpec):
-        return np.concatenate([np.eye(n, dtype=np.float32)[value[:, i]] for i, n in enumerate(leaf.nvec)], axis=1)
-    flat = value.reshape(len(value), -1).astype(np.float32, copy=False)
-    return flat / np.float32(255.0) if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
 
 
 class MLP(nn.Module):
@@ -156,7 +128,10 @@ def numpy_layer(layer: nn.Module) -> Callable[[Array], Array] | None:
 
 def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Module:
     """The backbone a config names: built in, registered, or a user's class by dotted path."""
-    creator, what = networks.get(cfg.type), f"network '{cfg.type}'"
+    what = f"network '{cfg.type}'"
+    if cfg.type in JAX_NETWORKS:
+        raise ConfigError(f"{what} has no torch implementation; use backend: jax")
+    creator = networks.get(cfg.type)
     check_call(creator, what, {"observation_space": space, "config": cfg, "rng": rng})
     backbone = creator(space, cfg, rng)
     if not isinstance(backbone, nn.Module):

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.config import BackboneConfig
-from rl_training.models.backbones import ACTIVATIONS, GAINS, MLP, TensorObs, build_backbone, width
-from rl_training.models.heads import VALUE_GAIN
-from rl_training.models.initialization import weight_matrix
+from rl_training.models.backbones import ACTIVATIONS, MLP, TensorObs, build_backbone, width
 from rl_training.types import BoxSpec, DiscreteSpec, SpaceSpec
+from rl_training.weights import GAINS, VALUE_GAIN, weight_matrix
 
 
 class EnsembleLinear(nn.Module):

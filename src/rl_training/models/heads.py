@@ -16,9 +16,8 @@ from torch.nn import functional as F
 
 from rl_training.models.initialization import linear
 from rl_training.types import Array, BoxSpec, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
+from rl_training.weights import POLICY_GAIN, VALUE_GAIN
 
-POLICY_GAIN = 0.01  # a nearly uniform first policy; the value of the original PPO code
-VALUE_GAIN = 1.0
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from torch import nn
 
-from rl_training.models.backbones import MLP, TensorObs, encode_leaf_numpy
+from rl_training.encoding import encode_leaf_numpy
+from rl_training.models.backbones import MLP, TensorObs
 from rl_training.types import Array
 
 

@@ -26,7 +26,7 @@ from rl_training.types import (
 )
 
 if TYPE_CHECKING:
-    from rl_training.assembly import AnyTrainer
+    from rl_training.assembly import HostTrainer
     from rl_training.hparams.base import AlgorithmSpec
 
 OTHER_SEED = 4
@@ -158,7 +158,7 @@ def _check_resume(subject: Subject, middle: StateDict, end: StateDict) -> None:
             )
 
 
-def _evaluate(subject: Subject, trainer: AnyTrainer) -> None:
+def _evaluate(subject: Subject, trainer: HostTrainer) -> None:
     from rl_training.assembly import eval_env_maker
     from rl_training.eval import evaluate_policy
 
@@ -171,7 +171,7 @@ def _evaluate(subject: Subject, trainer: AnyTrainer) -> None:
 # -- acting -----------------------------------------------------------------------------------------------------------
 
 
-def _check_acting(subject: Subject, trainer: AnyTrainer) -> None:
+def _check_acting(subject: Subject, trainer: HostTrainer) -> None:
     from rl_training.envs import space_spec
 
     policy, env = trainer.algorithm.policy, trainer.collector.env

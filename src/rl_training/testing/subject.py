@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rl_training.testing.states import difference, global_random_state, snapshot
 from rl_training.types import Array, Batch, CheckpointError, RLTrainingError, StateDict, UpdateResult
 
 if TYPE_CHECKING:
-    from rl_training.assembly import AnyTrainer
+    from rl_training.assembly import HostTrainer
     from rl_training.config import TrainConfig
     from rl_training.hparams.base import AlgorithmSpec
 
@@ -100,12 +100,12 @@ class Subject:
         return refusal
 
     @contextmanager
-    def trainer(self, seed: int = SEED) -> Iterator[tuple[AnyTrainer, Watched]]:
+    def trainer(self, seed: int = SEED) -> Iterator[tuple[HostTrainer, Watched]]:
         """A run that is built and not begun, and its algorithm, whose updates are looked at."""
         from rl_training.assembly import build_trainer
 
         with self.attempt("building it"):
-            trainer = build_trainer(self.config(seed))
+            trainer = cast("HostTrainer", build_trainer(self.config(seed)))
         trainer.algorithm = watched = Watched(trainer.algorithm, self)
         trainer.num_steps = NUM_STEPS  # also of one that learns from replay: short blocks show the same
         try:
@@ -127,7 +127,7 @@ class Subject:
                 "If it is not made for such spaces, let supports(observation_space, action_space) say so"
             ) from error
 
-    def learn(self, trainer: AnyTrainer, updates: int) -> None:
+    def learn(self, trainer: HostTrainer, updates: int) -> None:
         with self.attempt("training"):
             for _ in range(updates):
                 trainer.train_step()

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Protocol
 
 from rl_training.collector import Episode
-from rl_training.types import CheckpointError, Metrics, Progress, StateDict, Stateful
+from rl_training.types import CheckpointError, Metrics, Progress, SpaceSpec, StateDict, Stateful
 
 
 @dataclass(slots=True)
@@ -28,6 +28,13 @@ class Report:
     episodes: Sequence[Episode] = ()
     final: bool = False
     """The budget is spent or the goal reached: no step follows."""
+    history: Sequence[Report] = ()
+    """Each update by itself, oldest first, where the step took several at once (compiled lane)."""
+
+    @property
+    def updates(self) -> Sequence[Report]:
+        """Every update of this step; the last one shares its metrics with the report itself."""
+        return self.history or (self,)
 
 
 class TrainerCallback(Protocol):
@@ -73,8 +80,17 @@ class Trainer(ABC):
         self.total_episodes: int | None = None
         self.episodes: list[Episode] = []
         """Episodes that the latest train step finished."""
+        self.history: list[Report] = []
+        """The updates of the latest train step, where it takes several at once."""
+        self.spaces: tuple[SpaceSpec, SpaceSpec]
+        """Of observations and actions, as the assembly built them."""
         self.attached: dict[str, Stateful] = {}
         """Parts that are saved with the trainer's own: logs, callbacks with state."""
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether a resumed run is the uninterrupted one, bit for bit: the environments say so."""
 
     @abstractmethod
     def train_step(self) -> Metrics:
@@ -119,7 +135,7 @@ class Trainer(ABC):
             before = self.progress.copy()
             metrics = self.train_step()
             spent = self.budget_spent(total_timesteps)
-            report = Report(before, self.progress.copy(), metrics, self.episodes, final=spent)
+            report = Report(before, self.progress.copy(), metrics, self.episodes, spent, self.history)
             for callback in self.callbacks:
                 callback.on_step(self, report)
         reason = self.stop_reason or "budget spent"

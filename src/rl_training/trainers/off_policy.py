@@ -14,7 +14,7 @@ from typing import Protocol
 from rl_training.collector import Collector, CollectStats
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.guards import Guard
-from rl_training.hparams.off_policy import ReplaySchedule
+from rl_training.hparams.off_policy import ReplaySchedule, block_steps
 from rl_training.trainers.base import Trainer
 from rl_training.trainers.on_policy import prefixed, rollout_metrics, update
 from rl_training.types import (
@@ -30,7 +30,8 @@ from rl_training.types import (
     VectorStep,
 )
 
-BLOCK_ENV_STEPS = 256
+SMALLEST_PRIORITY = 1e-6
+"""Added to every error, so that transitions without one can still be drawn (Schaul et al. 2016, section 3.3)."""
 
 
 class Replay(TransitionSink, Stateful, Protocol):
@@ -85,6 +86,10 @@ class OffPolicyTrainer(Trainer):
         """How far the weights of a prioritised buffer make up for its choice, now; None leaves that to the buffer."""
         self.num_steps = block_steps(collector.num_envs)
 
+    @property
+    def exact(self) -> bool:
+        return bool(getattr(self.collector.env, "exact", False))
+
     def train_step(self) -> Metrics:
         totals = CollectStats()
         learnt: list[Metrics] = []
@@ -116,9 +121,10 @@ class OffPolicyTrainer(Trainer):
             self.buffer.priorities.beta = self.beta()  # type: ignore[attr-defined]
         batch = self.buffer.sample(self.schedule.batch_size)
         result = update(self.algorithm, batch)
-        self.progress.advance(updates=1)
+        self.progress.advance(updates=getattr(self.algorithm, "updates_per_learn", 1))
         if result.priorities is not None and "indices" in batch:
-            self.buffer.update_priorities(batch["indices"], result.priorities)  # type: ignore[attr-defined]
+            priorities = result.priorities + SMALLEST_PRIORITY
+            self.buffer.update_priorities(batch["indices"], priorities)  # type: ignore[attr-defined]
         return result.metrics
 
     def parts(self) -> dict[str, Stateful]:
@@ -133,11 +139,6 @@ class OffPolicyTrainer(Trainer):
 
     def close(self) -> None:
         self.collector.env.close()
-
-
-def block_steps(num_envs: int) -> int:
-    """Vector steps of a block."""
-    return max(BLOCK_ENV_STEPS // num_envs, 1)
 
 
 def add(totals: CollectStats, stats: CollectStats) -> None:

@@ -32,6 +32,10 @@ class OnPolicyTrainer(Trainer):
         self.num_steps = num_steps
         self.guard = guard
 
+    @property
+    def exact(self) -> bool:
+        return bool(getattr(self.collector.env, "exact", False))
+
     def train_step(self) -> Metrics:
         stats = self.collector.collect(self.num_steps, self.buffer)
         batch = self.buffer.as_batch()

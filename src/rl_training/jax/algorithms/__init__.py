@@ -1,0 +1,1 @@
+"""One algorithm per file, each a function (BuildContext, hparams) -> JaxAlgorithm."""

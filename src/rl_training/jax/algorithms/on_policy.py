@@ -1,0 +1,167 @@
+"""What the on-policy algorithms share: their state, acting, the way from a rollout to targets, one optimiser step.
+
+The twin of `rl_training/algorithms/on_policy.py`; nothing here is specific to a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.context import BuildContext
+from rl_training.hparams.base import OnPolicyHparams
+from rl_training.jax.actor_critic import ActorCritic, Seen, actor_critic, joined
+from rl_training.jax.dist import distribution
+from rl_training.jax.hyper import scheduled
+from rl_training.jax.nets import Params, action_mask
+from rl_training.jax.optimizer import AdamState, adam_init, optimizer_step
+from rl_training.jax.returns import explained_variance, gae
+from rl_training.jax.statistics import (
+    RewardStatistics,
+    Statistics,
+    empty,
+    normalized_obs,
+    obs_statistics,
+    observed,
+    scaled_rewards,
+    scales,
+)
+from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
+from rl_training.types import BoxSpec, ConfigError
+
+HYPER = ("learning_rate", "gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "adam_eps", "log_std_init")
+"""Hyperparameters that are leaves of the state; what is not here shapes the program."""
+
+
+class State(NamedTuple):
+    """Everything an on-policy algorithm knows. `params` and `normalizer` are what its policy is made of."""
+
+    params: Params
+    normalizer: dict[str, Statistics]
+    optimizer: AdamState
+    reward_normalizer: RewardStatistics | None
+    hyper: Hyper
+
+
+class Acting(NamedTuple):
+    """What acting needs of a state."""
+
+    params: Params
+    scales: dict[str, Any]
+
+
+class Rollout(NamedTuple):
+    """A rollout in rows, with what the policy thought when the update began. A row is a transition, or an environment
+    with all its steps where the network has memory."""
+
+    seen: Seen
+    actions: Any
+    logprobs: Any
+    values: Any
+    advantages: Any
+    returns: Any
+
+
+class Learner:
+    """The parts of one on-policy algorithm, closed over: network, distribution, spaces and switches."""
+
+    def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
+        if hp.use_sde and isinstance(ctx.action_space, BoxSpec):
+            raise ConfigError("hparams.use_sde is not available with backend: jax; use backend: torch")
+        self.ctx, self.hp = ctx, hp
+        self.distribution = distribution(ctx.action_space)
+        self.network: ActorCritic = actor_critic(ctx.observation_space, ctx.network, self.distribution)
+
+    def algorithm(self, learn: Callable[[State, Batch, Any, Any], tuple[State, Metrics]]) -> JaxAlgorithm:
+        """The record of functions around an algorithm's own `learn`."""
+        return JaxAlgorithm(
+            rollout_length=self.hp.num_steps,
+            replay=None,
+            noise=self.distribution.noise,
+            init=self.init,
+            policy=lambda state, env_steps: Acting(state.params, scales(state.normalizer)),
+            act=self.act,
+            learn=learn,
+            observe=lambda state, batch: state._replace(normalizer=observed(state.normalizer, batch["obs"])),
+            initial_carry=self.network.initial_carry,
+        )
+
+    def init(self, rng: np.random.Generator, hyper: Hyper) -> State:
+        params = self.network.init(rng, float(hyper["log_std_init"]))
+        open_returns = np.zeros(self.ctx.num_envs, np.float32)
+        rewards = RewardStatistics(empty(), open_returns) if self.ctx.normalize_reward else None
+        observations = obs_statistics(self.ctx.observation_space) if self.ctx.normalize_obs else {}
+        return State(params, observations, adam_init(params), rewards, hyper)
+
+    def act(
+        self, policy: Acting, obs: Any, carry: Any, is_first: Any, noise: Any, deterministic: bool
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        seen = normalized_obs(policy.scales, obs)
+        parameters, carry = self.network.action(policy.params, seen, carry, is_first)
+        return self.distribution.sample(parameters, noise, action_mask(obs), deterministic), carry, {}
+
+    def prepare(self, state: State, batch: Batch) -> tuple[State, Rollout]:
+        """Values, log-probabilities, advantages and returns of a rollout under the current network."""
+        ends = batch["terminated"] | batch["truncated"]
+        rewards, hyper = batch["rewards"], state.hyper
+        if state.reward_normalizer is not None:
+            statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])
+            state = state._replace(reward_normalizer=statistics)
+        by_key = scales(state.normalizer)
+        obs, next_obs = (normalized_obs(by_key, self.rows(batch[name])) for name in ("obs", "next_obs"))
+        seen = Seen(obs)
+        if self.network.has_memory:
+            seen = Seen(obs, self.rows(batch["is_first"]), batch["initial_carry"])
+        actions = self.rows(batch["actions"])
+        logprobs, _, values = self.network.evaluate(state.params, seen, actions)
+        next_values = self.network.next_values(state.params, seen, next_obs)
+        advantages, returns = gae(
+            rewards,
+            self.grid(values, rewards.shape),
+            self.grid(next_values, rewards.shape),
+            batch["terminated"],
+            ends,
+            gamma=hyper["gamma"],
+            gae_lambda=hyper["gae_lambda"],
+        )
+        return state, Rollout(seen, actions, logprobs, values, self.rows(advantages), self.rows(returns))
+
+    def rows(self, tree: Any) -> Any:
+        """What is shuffled and split, of (T, N, ...): transitions, or environments if the network has memory."""
+        return jax.tree.map(lambda x: x.swapaxes(0, 1), tree) if self.network.has_memory else joined(tree)
+
+    def grid(self, column: Any, shape: tuple[int, int]) -> Any:
+        """A number for each transition, from rows back to (T, N)."""
+        return column.T if self.network.has_memory else column.reshape(shape)
+
+    def scheduled(self, state: State, name: str, env_steps: Any) -> Any:
+        """The present value of a hyperparameter that may be a schedule."""
+        return scheduled(self.hp, name, state.hyper, env_steps)
+
+    def step(
+        self, params: Params, optimizer: AdamState, grads: Params, hyper: Hyper, learning_rate: Any
+    ) -> tuple[Params, AdamState, Any]:
+        """Clip and step; also the gradient norm before clipping."""
+        return optimizer_step(params, grads, optimizer, hyper, learning_rate)
+
+    def rollout_metrics(self, state: State, rollout: Rollout, learning_rate: Any) -> Metrics:
+        """What is worth knowing of every rollout, whatever the loss."""
+        metrics = {
+            "learning_rate": learning_rate,
+            "explained_variance": explained_variance(rollout.values, rollout.returns),
+            "value_mean": rollout.values.mean(),
+        }
+        if self.distribution.has_log_std:
+            metrics["action_std"] = jnp.exp(state.params["action_head"]["log_std"]).mean()
+        return metrics
+
+
+def normalized(advantages: Any) -> Any:
+    """Mean 0 and unbiased standard deviation 1; a single one passes unchanged instead of becoming NaN."""
+    if advantages.size < 2:
+        return advantages
+    return (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)

@@ -1,0 +1,204 @@
+"""Proximal Policy Optimisation (Schulman et al. 2017, arXiv:1707.06347) for the compiled lane, clipped surrogate.
+
+The twin of `rl_training/algorithms/ppo.py`: the loss as a pure function, then the function that builds the algorithm
+around it. Hyperparameters are in `hparams/ppo.py`; `ppo_kernel.py` holds a faster gradient of the same loss for MLPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from rl_training.context import BuildContext
+from rl_training.hparams.ppo import SPEC, PPOConfig
+from rl_training.jax.algorithms.on_policy import HYPER as ON_POLICY_HYPER
+from rl_training.jax.algorithms.on_policy import Learner, Rollout, State, normalized
+from rl_training.jax.algorithms.ppo_kernel import FastKernel, fits
+from rl_training.jax.nets import Params
+from rl_training.jax.optimizer import AdamState
+from rl_training.jax.permutation import permutations
+from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
+from rl_training.types import ConfigError
+
+__all__ = ["HYPER", "SPEC", "PPOConfig", "ppo", "ppo_loss"]
+
+HYPER = (*ON_POLICY_HYPER, "clip_coef", "clip_vf", "target_kl")
+
+
+class Coefficients(NamedTuple):
+    """The numbers of `ppo_loss`."""
+
+    clip_coef: Any
+    ent_coef: Any
+    vf_coef: Any
+    clip_vf: Any
+
+
+class Progress(NamedTuple):
+    """What goes from one minibatch to the next."""
+
+    params: Any
+    optimizer: AdamState
+    stopped: Any
+    """The policy moved too far: the rest of the update changes nothing."""
+
+
+class Kernel(Protocol):
+    """How gradients are computed, and the layout that parameters and rows have meanwhile."""
+
+    def pack(self, params: Params) -> Any:
+        """Parameters, or moments of them, in the kernel's own layout."""
+
+    def unpack(self, packed: Any) -> Params:
+        """The inverse."""
+
+    def rows(self, rollout: Rollout) -> Any:
+        """A pytree whose leaves have a row per transition, to be shuffled and split."""
+
+    def gradient(self, packed: Any, rows: Any, coefficients: Coefficients) -> tuple[Any, Metrics]:
+        """Gradient of `ppo_loss` on some of these rows, and what `ppo_loss` returns."""
+
+
+def ppo_loss(
+    minibatch: Mapping[str, Any], *, clip_coef: Any, ent_coef: Any, vf_coef: Any, clip_vf: Any = None
+) -> Metrics:
+    """The PPO objective on a minibatch of B rows.
+
+    `minibatch`: logprobs and new_values and entropy of the network being trained; old_logprobs and values of the one
+    that acted; advantages (used as given) and returns. All (B,).
+
+    loss = policy_loss + vf_coef * value_loss + ent_coef * entropy_loss
+    """
+    log_ratio = minibatch["logprobs"] - minibatch["old_logprobs"]
+    ratio = jnp.exp(log_ratio)
+    advantages = minibatch["advantages"]
+    clipped_ratio = jnp.clip(ratio, 1.0 - clip_coef, 1.0 + clip_coef)
+    policy_loss = -jnp.minimum(ratio * advantages, clipped_ratio * advantages).mean()
+
+    errors = jnp.square(minibatch["new_values"] - minibatch["returns"])
+    if clip_vf is not None:
+        old_values = minibatch["values"]
+        clipped_values = old_values + jnp.clip(minibatch["new_values"] - old_values, -clip_vf, clip_vf)
+        errors = jnp.maximum(errors, jnp.square(clipped_values - minibatch["returns"]))
+    value_loss = 0.5 * errors.mean()
+
+    entropy_loss = -minibatch["entropy"].mean()
+    return {
+        "loss": policy_loss + vf_coef * value_loss + ent_coef * entropy_loss,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy_loss": entropy_loss,
+        "approx_kl": (ratio - 1.0 - log_ratio).mean(),  # the k3 estimator: never negative, low variance
+        "clip_fraction": (jnp.abs(ratio - 1.0) > clip_coef).mean(),
+    }
+
+
+class ReferenceKernel:
+    """`ppo_loss` and automatic differentiation, in the layouts that everybody else uses."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self.gradient = jax.grad(self.loss, has_aux=True)
+
+    def pack(self, params: Params) -> Params:
+        return params
+
+    def unpack(self, packed: Params) -> Params:
+        return packed
+
+    def rows(self, rollout: Rollout) -> Rollout:
+        return rollout
+
+    def loss(self, params: Params, rollout: Rollout, coefficients: Coefficients) -> tuple[Any, Metrics]:
+        """`ppo_loss` on some rows of a rollout under the present network."""
+        logprobs, entropy, new_values = self.learner.network.evaluate(params, rollout.seen, rollout.actions)
+        advantages = rollout.advantages
+        minibatch = {
+            "logprobs": logprobs,
+            "old_logprobs": rollout.logprobs,
+            "advantages": normalized(advantages) if self.learner.hp.normalize_advantage else advantages,
+            "returns": rollout.returns,
+            "values": rollout.values,
+            "new_values": new_values,
+            "entropy": entropy,
+        }
+        losses = ppo_loss(minibatch, **coefficients._asdict())
+        return losses["loss"], losses
+
+
+def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
+    """Several epochs of minibatch steps on each rollout, stopped early if the policy moved too far."""
+    learner = Learner(ctx, hp)
+    row_count = ctx.num_envs if learner.network.has_memory else hp.num_steps * ctx.num_envs
+    if row_count % hp.num_minibatches:
+        made_of = "num_envs, since the network has memory" if learner.network.has_memory else "num_steps x num_envs"
+        raise ConfigError(
+            f"hparams.num_minibatches {hp.num_minibatches} does not divide the {row_count} rows of a rollout "
+            f"({made_of}); backend jax needs minibatches of one size"
+        )
+    if hp.grad_accumulation > 1:
+        raise ConfigError("hparams.grad_accumulation is not available with backend: jax; take fewer minibatches")
+    fast = hp.kernel == "auto" and fits(ctx.observation_space, ctx.action_space, ctx.network)
+    kernel: Kernel = FastKernel(learner) if fast else ReferenceKernel(learner)
+
+    def learn(state: State, batch: Batch, env_steps: Any, key: Any) -> tuple[State, Metrics]:
+        state, rollout = learner.prepare(state, batch)
+        names = ("learning_rate", "clip_coef", "ent_coef")
+        learning_rate, clip_coef, ent_coef = (learner.scheduled(state, name, env_steps) for name in names)
+        hyper = state.hyper
+        coefficients = Coefficients(clip_coef, ent_coef, hyper["vf_coef"], hyper.get("clip_vf"))
+
+        rows = kernel.rows(rollout)
+
+        def epoch(progress: Progress, order: Any) -> tuple[Progress, Metrics]:
+            minibatches = jax.tree.map(lambda x: split_rows(x[order], hp.num_minibatches), rows)
+            return jax.lax.scan(minibatch_step, progress, minibatches)
+
+        def minibatch_step(progress: Progress, minibatch: Any) -> tuple[Progress, Metrics]:
+            grads, losses = kernel.gradient(progress.params, minibatch, coefficients)
+            params, optimizer, norm = learner.step(progress.params, progress.optimizer, grads, hyper, learning_rate)
+            following = Progress(params, optimizer, progress.stopped)
+            return stop_early(progress, following, losses | {"grad_norm": norm}, hyper)
+
+        begin = Progress(kernel.pack(state.params), on_moments(kernel.pack, state.optimizer), jnp.zeros((), bool))
+        orders = permutations(key, hp.num_epochs, row_count)
+        progress, records = jax.lax.scan(epoch, begin, orders)
+        optimizer = on_moments(kernel.unpack, progress.optimizer)
+        state = state._replace(params=kernel.unpack(progress.params), optimizer=optimizer)
+        metrics = summary(records) | {"clip_coef": clip_coef}
+        return state, metrics | learner.rollout_metrics(state, rollout, learning_rate)
+
+    return learner.algorithm(learn)
+
+
+def on_moments(layout: Callable[[Any], Any], optimizer: AdamState) -> AdamState:
+    """An optimiser's moments in another layout."""
+    return optimizer._replace(mean=layout(optimizer.mean), square=layout(optimizer.square))
+
+
+def split_rows(x: Any, parts: int) -> Any:
+    """(B, ...) to (parts, B / parts, ...)."""
+    return x.reshape(parts, -1, *x.shape[1:])
+
+
+def stop_early(before: Progress, after: Progress, losses: Metrics, hyper: Hyper) -> tuple[Progress, Metrics]:
+    """Without `target_kl` every step counts; with it nothing does from the first one that moved too far."""
+    if "target_kl" not in hyper:
+        return after, losses | {"taken": jnp.ones(())}
+    # what is not finite is a fault for the guard to name, not a reason to end the update as if all were well
+    too_far = (losses["approx_kl"] > 1.5 * hyper["target_kl"]) & jnp.isfinite(losses["loss"])
+    stopped = before.stopped | (too_far & jnp.isfinite(losses["approx_kl"]))
+    kept = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), before, after)
+    return kept._replace(stopped=stopped), losses | {"taken": 1.0 - stopped}
+
+
+def summary(records: Metrics) -> Metrics:
+    """Means over the steps that were taken, and how many epochs were begun; records are (epochs, minibatches)."""
+    taken = records.pop("taken")
+    steps = jnp.maximum(taken.sum(), 1.0)
+    means = {name: jnp.where(taken > 0, column, 0.0).sum() / steps for name, column in records.items()}
+    begun = jnp.concatenate([jnp.ones(1), taken[:-1, -1]])  # an epoch begins if the one before it ran to its end
+    return means | {"epochs": begun.sum()}

@@ -1,0 +1,140 @@
+"""Twin delayed DDPG (Fujimoto et al. 2018, arXiv:1802.09477) for JAX.
+
+The twin of `rl_training/algorithms/td3.py`. One call of `learn` is `actor_every_updates` updates of the critics, as a
+scan, and then one of the actor and the targets: the delay is the shape of the program, not a branch in it. Actions are
+stored as -1..1. Hyperparameters are in `hparams/td3.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.context import BuildContext
+from rl_training.hparams.td3 import SPEC, TD3Config
+from rl_training.jax.action_values import actor, critics
+from rl_training.jax.algorithms.off_policy import HYPER as OFF_POLICY_HYPER
+from rl_training.jax.algorithms.off_policy import (
+    Acting,
+    Learner,
+    State,
+    Transitions,
+    critic_loss,
+    following,
+    td_targets,
+    uniform_of,
+)
+from rl_training.jax.nets import Params, library
+from rl_training.jax.optimizer import AdamState, optimizer_step
+from rl_training.jax.statistics import normalized_obs
+from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
+from rl_training.types import BoxSpec
+from rl_training.weights import POLICY_GAIN
+
+__all__ = ["HYPER", "SPEC", "TD3Config", "smoothed", "td3"]
+
+HYPER = (*OFF_POLICY_HYPER, "tau", "exploration_noise", "target_noise", "target_noise_clip")
+
+
+def smoothed(actions: Any, noise: Any, scale: Any, clip: Any) -> Any:
+    """Target actions with noise that is cut to +-clip, then cut to the -1..1 of actions."""
+    return jnp.clip(actions + jnp.clip(scale * noise, -clip, clip), -1.0, 1.0)
+
+
+class TwinDelayed(Learner):
+    """Critics at every update, the actor and the targets at the last of a call."""
+
+    hp: TD3Config
+
+    def __init__(self, ctx: BuildContext, hp: TD3Config) -> None:
+        super().__init__(ctx, hp)
+        self.shape = cast(BoxSpec, ctx.action_space).shape
+        self.size = math.prod(self.shape)
+        self.actor = actor(ctx.observation_space, self.size, ctx.network.actor, gain=POLICY_GAIN)
+        self.critics = critics(ctx.observation_space, self.size, ctx.network.critic, hp.num_critics)
+
+    def init(self, rng: np.random.Generator, hyper: Hyper) -> State:
+        params, valuing = self.actor.init(rng), self.critics.init(rng)
+        both = {"actor": params, "critics": valuing}
+        return self.state(params, hyper, networks={"critics": valuing}, targets=both, trained=both)
+
+    def actions(self, params: Params, obs: Any) -> Any:
+        outputs = self.actor.apply(params, obs)
+        return library(outputs).tanh(outputs)  # (B, A)
+
+    def act(
+        self, policy: Acting, obs: Any, carry: Any, is_first: Any, noise: Any, deterministic: bool
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        actions = self.actions(policy.params, normalized_obs(policy.scales, obs))
+        if not deterministic:
+            xp = library(actions)
+            explored = xp.clip(actions + policy.exploration * noise, -1.0, 1.0)
+            actions = xp.where(policy.is_warmup, uniform_of(noise), explored)
+        return actions.reshape(-1, *self.shape), carry, {}
+
+    def learn(self, state: State, batch: Batch, env_steps: Any, key: Any) -> tuple[State, Metrics]:
+        rows = self.prepare(state, batch)
+        batches = jax.tree.map(lambda x: x.reshape(self.hp.actor_every_updates, -1, *x.shape[1:]), rows)
+        noise = jax.random.normal(key, (*batches.rewards.shape, self.size))
+        return self.update(state, batches, noise, self.learning_rate(state, env_steps))
+
+    def update(self, state: State, batches: Transitions, noise: Any, learning_rate: Any) -> tuple[State, Metrics]:
+        """K updates of the critics on batches (K, B, ...) with noise (K, B, A), and one of the actor on the last."""
+        hyper, moments = state.hyper, dict(state.optimizer)
+
+        def improve_critics(carried: tuple[Params, AdamState], inputs: tuple[Transitions, Any]) -> tuple[Any, Metrics]:
+            (params, optimizer), (rows, noise) = carried, inputs
+            targets = self.targets_of(state, rows, noise)
+            grads, metrics = jax.grad(self.critic_loss, has_aux=True)(params, rows, targets)
+            params, optimizer, norm = optimizer_step(params, grads, optimizer, hyper, learning_rate)
+            return (params, optimizer), {**metrics, "critic_grad_norm": norm}
+
+        begin = (state.networks["critics"], moments["critics"])
+        (valuing, moments["critics"]), records = jax.lax.scan(improve_critics, begin, (batches, noise))
+        last_obs = jax.tree.map(lambda x: x[-1], batches.obs)
+        loss, grads = jax.value_and_grad(self.actor_loss)(state.params, valuing, last_obs)
+        params, moments["actor"], norm = optimizer_step(state.params, grads, moments["actor"], hyper, learning_rate)
+        metrics = {name: column.mean() for name, column in records.items()}
+        lagging = {
+            "actor": following(state.targets["actor"], params, hyper["tau"]),
+            "critics": following(state.targets["critics"], valuing, hyper["tau"]),
+        }
+        updates = state.updates + np.uint32(self.hp.actor_every_updates)
+        networks = {"critics": valuing}
+        state = state._replace(params=params, networks=networks, targets=lagging, optimizer=moments, updates=updates)
+        return state, {**metrics, "actor_loss": loss, "actor_grad_norm": norm}
+
+    def targets_of(self, state: State, rows: Transitions, noise: Any) -> Any:
+        """What the lagging networks make of the next states, (B,)."""
+        hyper = state.hyper
+        actions = self.actions(state.targets["actor"], rows.next_obs)
+        actions = smoothed(actions, noise, hyper["target_noise"], hyper["target_noise_clip"])
+        values = self.critics.apply(state.targets["critics"], rows.next_obs, actions).min(0)
+        return td_targets(rows.rewards, rows.discounts, rows.terminated, values)
+
+    def critic_loss(self, params: Params, rows: Transitions, targets: Any) -> tuple[Any, Metrics]:
+        values = self.critics.apply(params, rows.obs, rows.actions)
+        loss = critic_loss(values, targets)
+        return loss, {"critic_loss": loss, "value_mean": values.mean()}
+
+    def actor_loss(self, params: Params, valuing: Params, obs: Any) -> Any:
+        """Minus what the first critic makes of the actor's actions."""
+        return -self.critics.apply(valuing, obs, self.actions(params, obs))[0].mean()
+
+
+def td3(ctx: BuildContext, hp: TD3Config) -> JaxAlgorithm:
+    """Deterministic actor with an ensemble of critics, smoothed targets and a delayed actor."""
+    parts = TwinDelayed(ctx, hp)
+    return parts.algorithm(
+        Noise("normal", (parts.size,)),
+        parts.init,
+        parts.act,
+        parts.learn,
+        exploration=lambda hyper, env_steps: hyper["exploration_noise"],
+        unit_actions=True,
+        updates_per_learn=hp.actor_every_updates,
+    )

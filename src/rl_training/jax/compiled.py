@@ -1,0 +1,272 @@
+"""The driver of the compiled lane: collect a rollout, learn from it, again and again inside one XLA program.
+
+What is sequential is inside the scan over steps and nothing else: noise, the states that ended episodes start from and
+the keys of the environment are drawn for a whole rollout at once, values and log-probabilities are computed in bulk by
+the algorithm. A chunk is a number of such rollouts in one call; the number is an argument, so one program serves all.
+
+Randomness is a function of the root key and the number of the rollout. There is no generator state to save.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.jax.dist import draw
+from rl_training.jax.executables import Program
+from rl_training.jax.faults import Faults, faults_of
+from rl_training.jax.replay import Ring, empty_ring, sample, store
+from rl_training.jax.types import Batch, JaxAlgorithm, JaxEnv, Metrics
+from rl_training.seeding import stream
+from rl_training.types import BoxSpec
+
+MAX_ROLLOUTS = 64
+"""Rollouts per chunk at most: room for their metrics and rewards is part of the program."""
+
+
+class Loop(NamedTuple):
+    """Everything that goes from one rollout to the next: the whole run, as a pytree."""
+
+    learner: Any
+    env: Any
+    carry: Any
+    is_first: Any
+    key: Any
+    rollouts: Any
+    """Rollouts done so far."""
+    replay: Any = ()
+    """The ring that an off-policy algorithm learns from."""
+
+
+class Record(NamedTuple):
+    """What a chunk tells the host, with a row per rollout; only the first `count` rows are filled."""
+
+    metrics: Metrics
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    updates: Any
+    """Updates in each rollout; without any, its metrics mean nothing."""
+    faults: Faults
+
+
+class Driver(NamedTuple):
+    """The two programs of a run."""
+
+    start: Callable[[Any, Any], Loop]
+    """(learner state, root key) -> the loop before its first rollout"""
+    chunk: Callable[[Loop, Any], tuple[Loop, Record]]
+    """(loop, number of rollouts) -> the loop after them; the loop that went in is gone"""
+    compiling: threading.Lock
+    """Held during the first chunk of each run, so that runs in several threads compile once."""
+
+
+def make_driver(
+    algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, replay_size: int = 0, description: str | None = None
+) -> Driver:
+    """Compiled on first use; both programs depend on sizes and switches alone, never on a numeric hyperparameter.
+
+    `replay_size` is the number of transitions an off-policy algorithm learns from. With a `description` of all that
+    decides on the programs they are kept for the next process (`executables.py`).
+    """
+    iterate = jax.jit(partial(iteration, algorithm, env, num_envs))  # traced once, though it is asked for its shapes
+
+    def start(learner: Any, key: Any) -> Loop:
+        state = env.init(jax.random.fold_in(key, 0), num_envs)
+        first, none = jnp.ones(num_envs, bool), jnp.zeros((), jnp.uint32)
+        loop = Loop(learner, state, algorithm.initial_carry(num_envs), first, key, none)
+        if algorithm.replay is None:
+            return loop
+        row = jax.eval_shape(partial(first_row, algorithm, env, num_envs), loop)
+        return loop._replace(replay=empty_ring(row, max(replay_size // num_envs, 1) * num_envs))
+
+    def chunk(loop: Loop, count: Any) -> tuple[Loop, Record]:
+        shapes = jax.eval_shape(iterate, loop)[1]
+        empty = jax.tree.map(lambda x: jnp.zeros((MAX_ROLLOUTS, *x.shape), x.dtype), shapes)
+
+        def body(i: Any, carried: tuple[Loop, Record]) -> tuple[Loop, Record]:
+            loop, row = iterate(carried[0])
+            return loop, jax.tree.map(lambda rows, new: rows.at[i].set(new), carried[1], row)
+
+        carried: tuple[Loop, Record] = jax.lax.fori_loop(0, count, body, (loop, empty))
+        return carried
+
+    programs = Program(start, description), Program(chunk, description, donate_argnums=0)
+    return Driver(*programs, threading.Lock())
+
+
+def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> tuple[Loop, Record]:
+    """One rollout and what is learnt from it."""
+    learn_key, *rollout_keys = split_for(jax.random.fold_in(loop.key, loop.rollouts + 1), algorithm.rollout_length)
+    drawn = draws(algorithm, env, num_envs, rollout_keys)
+    if algorithm.replay is None:
+        env_steps = loop.rollouts * float(algorithm.rollout_length * num_envs)
+        policy = algorithm.policy(loop.learner, env_steps)
+        loop, batch = rollout(algorithm, env, policy, loop, drawn)
+        learner, metrics = algorithm.learn(loop.learner, batch, env_steps, learn_key)
+        loop, updates = loop._replace(learner=learner), jnp.ones((), jnp.int32)
+    else:
+        loop, batch, metrics, updates = replay_block(algorithm, env, num_envs, loop, drawn, learn_key)
+    loop = loop._replace(learner=algorithm.observe(loop.learner, batch), rollouts=loop.rollouts + 1)
+    faults = faults_of(batch, loop.learner)
+    return loop, Record(metrics, batch["rewards"], batch["terminated"], batch["truncated"], updates, faults)
+
+
+def draws(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, keys: Any) -> tuple[Any, Any, Any]:
+    """What the steps of a rollout need of chance, (T, ...): the policy's noise, first states, keys of the steps."""
+    noise_key, reset_keys, env_keys = keys
+    noise = draw(algorithm.noise, noise_key, (algorithm.rollout_length, num_envs))
+    return noise, jax.vmap(lambda k: env.init(k, num_envs))(reset_keys), env_keys
+
+
+def rollout(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, loop: Loop, drawn: Any) -> tuple[Loop, Batch]:
+    """`rollout_length` steps of every environment."""
+    begin = (loop.env, loop.carry, loop.is_first)
+    (state, carry, is_first), batch = jax.lax.scan(partial(env_step, algorithm, env, policy), begin, drawn)
+    batch["initial_carry"] = loop.carry
+    return loop._replace(env=state, carry=carry, is_first=is_first), batch
+
+
+def env_step(
+    algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, where: tuple[Any, Any, Any], drawn: tuple[Any, Any, Any]
+) -> tuple[Any, Batch]:
+    """One step of every environment; ended episodes start anew in the same step."""
+    (state, carry, is_first), (noise, fresh, step_key) = where, drawn
+    obs = env.obs(state)
+    actions, carry, extras = algorithm.act(policy, obs, carry, is_first, noise, False)
+    state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env, actions), step_key)
+    ends = terminated | truncated
+    row = {
+        "obs": obs,
+        "actions": actions,
+        "rewards": rewards,
+        "terminated": terminated,
+        "truncated": truncated,
+        "is_first": is_first,
+        "next_obs": env.obs(state),
+        **extras,
+    }
+    state = jax.tree.map(lambda new, old: jnp.where(rows_like(ends, old), new, old), fresh, state)
+    return (state, carry, ends), row
+
+
+# -- learning from replay ---------------------------------------------------------------------------------------------
+
+
+def replay_block(
+    algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop, drawn: Any, key: Any
+) -> tuple[Loop, Batch, Metrics, Any]:
+    """`rollout_length` steps of every environment, each followed by the updates it owes; metrics are their means."""
+    schedule = algorithm.replay
+    assert schedule is not None
+    begin = loop.rollouts * np.uint32(algorithm.rollout_length * num_envs)
+    learner_shapes = jax.eval_shape(lambda x: x, loop.learner)
+    update = jax.jit(partial(update_from, algorithm, num_envs, key))
+    metrics = jax.eval_shape(update, loop.replay, begin, learner_shapes, begin)[1]
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+
+    def step(carried: tuple[Any, ...], inputs: tuple[Any, Any]) -> tuple[Any, Batch]:
+        (where, learner, ring, totals), (t, drawn) = carried, inputs
+        before = begin + t * np.uint32(num_envs)
+        after = before + np.uint32(num_envs)
+        where, row = env_step(algorithm, env, algorithm.policy(learner, before), where, drawn)
+        ring = store(ring, row)
+
+        def learn(i: Any, learnt: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
+            learner, metrics = update(ring, after, learnt[0], i)
+            return learner, jax.tree.map(jnp.add, learnt[1], metrics)
+
+        bounds = (learns_done(algorithm, before), learns_done(algorithm, after))
+        learner, totals = jax.lax.fori_loop(*bounds, learn, (learner, totals))
+        return (where, learner, ring, totals), {name: row[name] for name in BLOCK_FIELDS}
+
+    carried = ((loop.env, loop.carry, loop.is_first), loop.learner, loop.replay, none)
+    steps = jnp.arange(algorithm.rollout_length, dtype=jnp.uint32)
+    (where, learner, ring, totals), batch = jax.lax.scan(step, carried, (steps, drawn))
+    end = begin + np.uint32(algorithm.rollout_length * num_envs)
+    learns = (learns_done(algorithm, end) - learns_done(algorithm, begin)).astype(jnp.int32)
+    metrics = jax.tree.map(lambda total: total / jnp.maximum(learns, 1), totals)
+    state, carry, is_first = where
+    loop = loop._replace(env=state, carry=carry, is_first=is_first, learner=learner, replay=ring)
+    return loop, batch, metrics, learns * algorithm.updates_per_learn
+
+
+BLOCK_FIELDS = ("obs", "actions", "rewards", "terminated", "truncated", "next_obs")
+"""What is kept of the steps of a block: for statistics, the host's account of episodes, and to name a bad number."""
+
+
+def update_from(
+    algorithm: JaxAlgorithm, num_envs: int, key: Any, ring: Ring, env_steps: Any, learner: Any, number: Any
+) -> tuple[Any, Metrics]:
+    """Draw transitions and learn from them once."""
+    schedule = algorithm.replay
+    assert schedule is not None
+    sample_key, learn_key = jax.random.split(jax.random.fold_in(key, number))
+    batch = sample(
+        ring,
+        sample_key,
+        schedule.batch_size * algorithm.updates_per_learn,
+        num_envs=num_envs,
+        n_step=schedule.n_step,
+        gamma=learner.hyper["gamma"],
+    )
+    learner, metrics = algorithm.learn(learner, batch, env_steps.astype(jnp.float32), learn_key)
+    return learner, metrics
+
+
+def learns_done(algorithm: JaxAlgorithm, env_steps: Any) -> Any:
+    """Calls of `learn` that are due at a count of env steps: `ReplaySchedule` in integers, which do not round."""
+    schedule = algorithm.replay
+    assert schedule is not None
+    ratio = Fraction(schedule.updates_per_step).limit_denominator(1000) / algorithm.updates_per_learn
+    started = jnp.maximum(env_steps, np.uint32(schedule.learning_starts)) - np.uint32(schedule.learning_starts)
+    updates, steps = np.uint32(ratio.numerator), np.uint32(ratio.denominator)
+    return started // steps * updates + started % steps * updates // steps  # a plain product would run over
+
+
+def first_row(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> Batch:
+    """The shape of what one step stores."""
+    keys = split_for(loop.key, algorithm.rollout_length)[1:]
+    drawn = jax.tree.map(lambda x: x[0], draws(algorithm, env, num_envs, keys))
+    policy = algorithm.policy(loop.learner, loop.rollouts)
+    return env_step(algorithm, env, policy, (loop.env, loop.carry, loop.is_first), drawn)[1]
+
+
+# -- small parts ------------------------------------------------------------------------------------------------------
+
+
+def split_for(key: Any, length: int) -> tuple[Any, Any, Any, Any]:
+    """Keys for learning, the policy's noise, new episodes (T,) and the environments' steps (T,), by a single split:
+    each use of the generator takes a third of a second to compile."""
+    keys = jax.random.split(key, 2 + 2 * length)
+    return keys[0], keys[1], keys[2 : 2 + length], keys[2 + length :]
+
+
+def to_env(algorithm: JaxAlgorithm, env: JaxEnv, actions: Any) -> Any:
+    """What the environment receives: Gaussian actions cut to the bounds, actions in -1..1 moved to them. What the
+    policy said is stored and learnt from."""
+    space = env.action_space
+    if not isinstance(space, BoxSpec):
+        return actions
+    if algorithm.unit_actions:
+        return space.low + 0.5 * (actions + 1.0) * (space.high - space.low)
+    return jnp.clip(actions, space.low, space.high)
+
+
+def rows_like(flags: Any, leaf: Any) -> Any:
+    """(N,) flags with as many axes as `leaf` (N, ...)."""
+    return flags.reshape(-1, *(1,) * (leaf.ndim - 1))
+
+
+def root_key(seed: int) -> Any:
+    """The key of a run's compiled lane, from its own stream."""
+    word = stream(seed, "compiled").integers(2**32)
+    halves: Any = np.array([0, word], np.uint32)
+    return jax.random.wrap_key_data(halves)  # jax.random.key(word), without compiling two programs for it

@@ -1,0 +1,91 @@
+"""Environments of the compiled lane: `find` knows which ids have one, `make` builds it; see the README beside this.
+
+Importing this imports no jax: environments are named here and imported when they are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rl_training.registry import check_call, check_kwargs, did_you_mean, environments, is_jax_env
+from rl_training.types import ConfigError
+
+if TYPE_CHECKING:
+    from rl_training.jax.types import JaxEnv
+
+
+class Entry(NamedTuple):
+    """What an id stands for: a registered name or "package.module:Class", and the arguments that belong to the id."""
+
+    creator: str
+    kwargs: Mapping[str, Any] = {}
+
+
+def _ours(path: str, **kwargs: Any) -> Entry:
+    return Entry(f"rl_training.jax.envs.{path}", kwargs)
+
+
+TWINS = {
+    "CartPole-v1": _ours("cartpole:CartPole"),
+    "Acrobot-v1": _ours("acrobot:Acrobot"),
+    "MountainCar-v0": _ours("mountain_car:MountainCar"),
+    "MountainCarContinuous-v0": _ours("mountain_car:MountainCarContinuous"),
+    "Pendulum-v1": _ours("pendulum:Pendulum"),
+    "RLProbe/ConstantReward-v0": _ours("probes:ConstantReward"),
+    "RLProbe/RewardIsObs-v0": _ours("probes:RewardIsObs"),
+    "RLProbe/TwoSteps-v0": _ours("probes:Chain", length=2),
+    "RLProbe/Chain-v0": _ours("probes:Chain", length=5),
+    "RLProbe/OneState-v0": _ours("probes:OneState"),
+    "RLProbe/Counting-v0": _ours("probes:Counting"),
+    "RLProbe/TwoArms-v0": _ours("probes:TwoArms"),
+    "RLProbe/SoftBandit-v0": _ours("probes:TwoArms"),
+    "RLProbe/ObsTimesAction-v0": _ours("probes:ObsTimesAction"),
+    "RLProbe/StaySwitch-v0": _ours("probes:StaySwitch"),
+    "RLProbe/CueMemory-v0": _ours("probes:CueMemory"),
+    "RLProbe/MaskedArms-v0": _ours("probes:MaskedArms"),
+    "RLProbe/MultiDiscrete-v0": _ours("probes:Combination", target=(1, 2), nvec=(2, 3)),
+    "RLProbe/MultiBinary-v0": _ours("probes:Combination", target=(1, 0, 1), nvec=None),
+    "RLProbe/DictObs-v0": _ours("probes:DictObs"),
+    "RLProbe/Target-v0": _ours("probes:Target"),
+    "RLProbe/LQR-v0": _ours("probes:LinearQuadratic"),
+}
+"""Gymnasium ids with a twin here that steps alike. Environments that exist in JAX only are in the registry."""
+
+
+def find(env_id: str) -> Entry | None:
+    """What the compiled lane knows under a Gymnasium id, a registered name or "package.module:Class"; else None.
+
+    A user's class is one of ours if it has `init`, `obs` and `step`; its module is imported to see.
+    """
+    if env_id in TWINS:
+        return TWINS[env_id]
+    is_dotted = env_id.rpartition(":")[2].isidentifier() and ":" in env_id  # "module:Id-v0" is Gymnasium's
+    if (env_id in environments or is_dotted) and is_jax_env(environments.get(env_id)):
+        return Entry(env_id)
+    return None
+
+
+def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps: int | None = None) -> JaxEnv:
+    """The environment behind an id with its time limit; `max_episode_steps` replaces the limit of its own."""
+    from rl_training.jax.envs.base import TimeLimit
+
+    entry = find(env_id)
+    if entry is None:
+        known = [*TWINS, *(name for name in environments.names() if environments.is_builtin(name))]
+        raise ConfigError(
+            f"environment '{env_id}' has no form in JAX{did_you_mean(env_id, known)} (known: {', '.join(known)}; your "
+            "own: 'package.module:Class' with init, obs and step); use lane: host to run it through Gymnasium"
+        )
+    creator = environments.get(entry.creator)
+    kwargs = {**entry.kwargs, **(kwargs or {})}
+    check_kwargs(creator, kwargs, f"environment '{env_id}'", "env.kwargs")
+    check_call(creator, f"environment '{env_id}'", kwargs=kwargs)
+    env: JaxEnv = creator(**kwargs)
+    for name in ("observation_space", "action_space", "max_episode_steps"):
+        if not hasattr(env, name):
+            raise ConfigError(
+                f"environment '{env_id}' has no {name}; the compiled lane needs it beside init, obs and step"
+            )
+    limit = env.max_episode_steps if max_episode_steps is None else max_episode_steps
+    return env if limit is None else TimeLimit(env, limit)

@@ -1,0 +1,55 @@
+"""CartPole-v1: keep a pole upright on a cart that is pushed left or right (Barto, Sutton & Anderson, 1983)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rl_training.jax.envs.base import box
+from rl_training.jax.types import Array
+from rl_training.types import DiscreteSpec
+
+GRAVITY, FORCE, SECONDS = 9.8, 10.0, 0.02
+POLE_MASS, TOTAL_MASS, HALF_LENGTH = 0.1, 1.1, 0.5
+POLE_MOMENT = POLE_MASS * HALF_LENGTH
+MAX_X, MAX_ANGLE = 2.4, math.radians(12)
+
+
+class State(NamedTuple):
+    x: Array
+    x_dot: Array
+    angle: Array
+    angle_dot: Array
+
+
+class CartPole:
+    max_episode_steps = 500
+    action_space = DiscreteSpec(2)
+
+    def __init__(self, sutton_barto_reward: bool = False) -> None:
+        self.sutton_barto_reward = sutton_barto_reward
+        high = (2 * MAX_X, math.inf, 2 * MAX_ANGLE, math.inf)
+        self.observation_space = box([-bound for bound in high], high)
+
+    def init(self, key: Array, n: int) -> State:
+        return State(*jax.random.uniform(key, (4, n), minval=-0.05, maxval=0.05))
+
+    def obs(self, state: State) -> Array:
+        return jnp.stack(state, axis=-1)
+
+    def step(self, state: State, action: Array, key: Array) -> tuple[State, Array, Array, Array]:
+        x, x_dot, angle, angle_dot = state
+        force = jnp.where(action == 1, FORCE, -FORCE)
+        cos, sin = jnp.cos(angle), jnp.sin(angle)
+        push = (force + POLE_MOMENT * angle_dot**2 * sin) / TOTAL_MASS
+        angle_acc = (GRAVITY * sin - cos * push) / (HALF_LENGTH * (4 / 3 - POLE_MASS * cos**2 / TOTAL_MASS))
+        x_acc = push - POLE_MOMENT * angle_acc * cos / TOTAL_MASS
+        state = State(
+            x + SECONDS * x_dot, x_dot + SECONDS * x_acc, angle + SECONDS * angle_dot, angle_dot + SECONDS * angle_acc
+        )
+        terminated = (jnp.abs(state.x) > MAX_X) | (jnp.abs(state.angle) > MAX_ANGLE)
+        reward = jnp.where(terminated, -1.0, 0.0) if self.sutton_barto_reward else jnp.ones_like(x)
+        return state, reward, terminated, jnp.zeros_like(terminated)

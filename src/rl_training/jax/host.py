@@ -1,0 +1,128 @@
+"""A JaxAlgorithm as an `Algorithm`: the same pure functions on ordinary Gymnasium environments.
+
+The collector, buffers and trainers are those of the torch twins; only `learn` and `act` run in JAX. The compiled lane
+uses the same object for everything but learning: it holds the state, the policy and their place in a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.context import BuildContext
+from rl_training.hparams.base import AlgorithmSpec
+from rl_training.hparams.off_policy import ReplaySchedule
+from rl_training.jax.compiled import root_key
+from rl_training.jax.hyper import hyper_leaves
+from rl_training.jax.nets import runs_in_numpy
+from rl_training.jax.policy import JaxPolicy
+from rl_training.jax.programs import fingerprint, shape_of, shared
+from rl_training.jax.pytrees import restored, tree_state
+from rl_training.jax.types import JaxAlgorithm
+from rl_training.registry import import_attr
+from rl_training.types import Array, Batch, ConfigError, Obs, StateDict, UpdateResult
+
+NOT_ALGORITHM = ("params", "normalizer", "hyper")
+"""Fields of a state that a checkpoint keeps with the policy, or that follow from the config."""
+
+
+SAMPLED = ("obs", "actions", "rewards", "next_obs", "terminated", "discounts")
+TRANSITIONS = np.ones(1, bool)
+"""What a batch without `valid` holds only."""
+
+
+class HostAlgorithm:
+    """An agent on the host: functions, their present state, and the verbs that the trainers know."""
+
+    def __init__(self, ctx: BuildContext, functions: JaxAlgorithm, state: Any, description: str) -> None:
+        self.functions = functions
+        self.description = description
+        """All that decides on `functions`, in words that equal ones share."""
+        self.state = state
+        self.progress = ctx.progress
+        self.seed = ctx.streams.seed
+        self.key = root_key(self.seed)
+        self.updates_per_learn = functions.updates_per_learn
+        in_numpy = runs_in_numpy(ctx.network.actor) and runs_in_numpy(ctx.network.critic)
+        self.policy = JaxPolicy(self, ctx.action_space, in_numpy=in_numpy)
+        self._learn = jax.jit(functions.learn, donate_argnums=0)
+        self._observe = jax.jit(functions.observe, donate_argnums=0)
+
+    def update(self, batch: Batch) -> UpdateResult:
+        if not batch.get("valid", TRANSITIONS).all():
+            raise ConfigError(
+                "the environment gave steps that are no transitions (autoreset NEXT_STEP or a lost worker), which "
+                "backend jax cannot learn from; use env.vectorization: sync, or backend: torch"
+            )
+        key = jax.random.fold_in(self.key, self.progress.updates)
+        self.state, metrics = self._learn(self.state, dense(batch), np.float32(self.progress.env_steps), key)
+        return UpdateResult({name: float(value) for name, value in metrics.items()})
+
+    @property
+    def schedule(self) -> ReplaySchedule | None:
+        """When an off-policy trainer calls `update`, with how much."""
+        schedule, updates = self.functions.replay, self.updates_per_learn
+        if schedule is None or updates == 1:
+            return schedule
+        return replace(
+            schedule, batch_size=schedule.batch_size * updates, updates_per_step=schedule.updates_per_step / updates
+        )
+
+    def observe(self, batch: Batch) -> None:
+        self.state = self._observe(self.state, dense(batch))
+
+    def watched(self) -> Iterator[Array]:
+        """What the guard looks at after each update."""
+        for leaf in jax.tree.leaves(self.state):
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                yield np.asarray(leaf)
+
+    def state_dict(self) -> StateDict:
+        return {name: tree_state(part) for name, part in self._parts().items()}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        parts = {name: restored(part, state[name], name) for name, part in self._parts().items()}
+        self.state = self.state._replace(**parts)
+
+    def named(self, fields: dict[str, Any]) -> dict[str, StateDict]:
+        """The fields of a state as checkpoints and errors name them."""
+        policy = {"network": tree_state(fields["params"]), "normalizer": tree_state(fields["normalizer"])}
+        rest = {name: tree_state(part) for name, part in fields.items() if name not in NOT_ALGORITHM}
+        return {"algorithm": rest, "policy": policy}
+
+    def _parts(self) -> dict[str, Any]:
+        return {name: part for name, part in self.state._asdict().items() if name not in NOT_ALGORITHM}
+
+
+def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlgorithm:
+    """The agent behind a spec: `functional` names a function (ctx, hparams) -> JaxAlgorithm; HYPER stands beside it."""
+    assert spec.functional is not None, "refused by the assembly"
+    names = import_attr(spec.functional.partition(":")[0] + ":HYPER", "hyperparameters")
+    build: Callable[[BuildContext, Any], JaxAlgorithm] = import_attr(spec.functional, "algorithm")
+    spaces, switches = (ctx.observation_space, ctx.action_space), (ctx.normalize_obs, ctx.normalize_reward)
+    key = fingerprint(spec.functional, shape_of(hparams, names), spaces, ctx.num_envs, ctx.network, switches)
+    functions = shared(key, lambda: build(ctx, hparams))
+    state = functions.init(ctx.streams("init"), hyper_leaves(hparams, names, ctx.total_timesteps))
+    return HostAlgorithm(ctx, functions, state, key)
+
+
+def dense(batch: Batch) -> Batch:
+    """A collector's rollout as the compiled lane has it: the true next observation of every row."""
+    if "final_index" not in batch:  # drawn from replay
+        return {name: batch[name] for name in SAMPLED if name in batch}
+    names = ("obs", "actions", "rewards", "terminated", "truncated", "is_first", "initial_carry")
+    index = batch["final_index"]
+
+    def following(rows: Array, last: Array, final: Array) -> Array:
+        shifted = np.concatenate([rows[1:], last[None]])
+        shifted.reshape(-1, *rows.shape[2:])[index] = final
+        return shifted
+
+    next_obs: Obs = jax.tree.map(following, batch["obs"], batch["last_obs"], batch["final_obs"])
+    columns = {name: batch[name] for name in names}
+    return {**columns, "rewards": batch["rewards"].astype(np.float32), "next_obs": next_obs}

@@ -1,0 +1,40 @@
+"""Random permutations without sorting: a Feistel network over the indices.
+
+`jax.random.permutation` sorts random keys, which on a CPU takes a quarter of PPO's update. Here an index is split into
+two digits, i = left * b + right, and each round adds a random function of one digit to the other: a bijection whatever
+the functions are (Luby and Rackoff 1988). Three rounds on each digit are enough that neighbours are torn apart; after
+two they stay side by side twice as often as chance has it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+ROUNDS = 6
+SMALLEST_DIGIT = 4
+"""With fewer values of a digit the rounds mix too little: such sizes, mostly primes, are sorted."""
+
+
+def permutations(key: Any, count: int, size: int) -> Any:
+    """`count` random orders of 0 .. size - 1, as (count, size) int32."""
+    a = largest_divisor(size)
+    if a < SMALLEST_DIGIT:
+        return jax.vmap(lambda k: jax.random.permutation(k, size))(jax.random.split(key, count)).astype(jnp.int32)
+    b = size // a
+    index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.uint32), (count, size))
+    left, right = index // b, index % b
+    # all tables from one draw: each call of the generator costs a third of a second of compilation
+    bits = jax.random.bits(key, (count, ROUNDS // 2, a + b))
+    for i in range(ROUNDS // 2):
+        left = (left + jnp.take_along_axis(bits[:, i, :b] % a, right, axis=1)) % a
+        right = (right + jnp.take_along_axis(bits[:, i, b:] % b, left, axis=1)) % b
+    return (left * b + right).astype(jnp.int32)
+
+
+def largest_divisor(size: int) -> int:
+    """The largest divisor of `size` that is at most its square root."""
+    return next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)

@@ -1,0 +1,73 @@
+"""A JAX agent's policy as the rest of the package knows policies: evaluated, exported, loaded.
+
+Small MLPs act in NumPy over a host copy of the weights, which for a few rows is faster than a compiled call; all other
+networks act in a jitted function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from rl_training.encoding import to_bounds, to_env
+from rl_training.jax.dist import draw_numpy
+from rl_training.jax.pytrees import restored, to_host, tree_state
+from rl_training.types import ActResult, Array, BoxSpec, Carry, Obs, SpaceSpec, StateDict
+
+if TYPE_CHECKING:
+    from rl_training.jax.host import HostAlgorithm
+
+
+class JaxPolicy:
+    """Acts with the present state of an agent."""
+
+    def __init__(self, agent: HostAlgorithm, action_space: SpaceSpec, *, in_numpy: bool) -> None:
+        self.agent = agent
+        self.action_space = action_space
+        self.in_numpy = in_numpy
+        self.act_compiled = jax.jit(agent.functions.act, static_argnums=5)
+        self.policy_compiled = jax.jit(agent.functions.policy)
+        self.saved_env_steps = 0
+        """Of the checkpoint this policy was loaded from: how much it explores outside of training."""
+        self._acting: tuple[Any, int, Any] = (None, 0, None)
+        """A state, a count of env steps, and what acting needs of them."""
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        carry: Carry = to_host(self.agent.functions.initial_carry(num_envs))
+        return carry
+
+    def act(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
+    ) -> ActResult:
+        functions = self.agent.functions
+        noise = None if deterministic else draw_numpy(functions.noise, rng, len(is_first)).astype(np.float32)
+        act = functions.act if self.in_numpy else self.act_compiled
+        actions, carry, extras = act(self.acting(), obs, carry, is_first, noise, deterministic)
+        if not self.in_numpy:
+            actions, carry, extras = to_host((actions, carry, extras))
+        space = self.action_space
+        if functions.unit_actions and isinstance(space, BoxSpec):
+            return ActResult(actions, to_bounds(space, actions), carry, extras)
+        return ActResult(actions, to_env(space, actions), carry, extras)
+
+    def acting(self) -> Any:
+        """What acting needs of the agent's present state, on the host."""
+        state, env_steps = self.agent.state, self.agent.progress.env_steps or self.saved_env_steps
+        if self._acting[0] is not state or self._acting[1] != env_steps:
+            self._acting = (state, env_steps, to_host(self.policy_compiled(state, np.float32(env_steps))))
+        return self._acting[2]
+
+    def state_dict(self) -> StateDict:
+        state = self.agent.state
+        env_steps = self.agent.progress.env_steps or self.saved_env_steps
+        network, normalizer = tree_state(state.params), tree_state(state.normalizer)
+        return {"network": network, "normalizer": normalizer, "env_steps": env_steps}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        agent, self.saved_env_steps = self.agent, int(state.get("env_steps", 0))
+        agent.state = agent.state._replace(
+            params=restored(agent.state.params, state["network"]),
+            normalizer=restored(agent.state.normalizer, state["normalizer"]),
+        )

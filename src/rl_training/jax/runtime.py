@@ -1,0 +1,79 @@
+"""How jax is set up in this process: one thread per program, and a compile cache in the user's cache folder.
+
+Everything here must happen before the first computation, because XLA reads its flags once: a process in which jax
+already computes (a notebook, say) keeps the threads it has.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+SINGLE_THREAD = "--xla_cpu_multi_thread_eigen=false"
+"""Small matrix products are slower on several threads, and their bits would depend on how many there are."""
+
+
+_threads: list[int] = []
+"""Of XLA in this process, once it is known."""
+
+
+def configure(num_threads: int = 1, device: str = "auto") -> None:
+    """Threads, cache and dispatch; costs nothing the second time."""
+    if not _threads:
+        _threads.append(start_with(num_threads))
+    import jax
+
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    # computations run in the thread that asks for them, so that runs in several threads share no queue
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    if jax.config.values.get("jax_compilation_cache_dir") is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def threads() -> int:
+    """Threads that one operation may use here: what XLA was started with, whatever a later run asks for."""
+    return _threads[0]
+
+
+def start_with(num_threads: int) -> int:
+    """Set the threads of XLA, if it has not started, and say how many it has."""
+    if "jax" in sys.modules:
+        from jax._src.xla_bridge import backends_are_initialized  # nothing public tells
+
+        if backends_are_initialized():
+            return 1 if SINGLE_THREAD in os.environ.get("XLA_FLAGS", "") else usable_cores()
+    if num_threads == 1:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SINGLE_THREAD}".strip()
+        return 1
+    os.environ["NPROC"] = str(num_threads)  # the size of XLA's pool
+    return num_threads
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_device(device: str) -> bool:
+    """Run programs on `device` (cuda, cuda:1, mps, ...) from now on; False where it is not there."""
+    import jax
+
+    if device in ("auto", "cpu"):
+        return True
+    kind, _, index = device.partition(":")
+    try:
+        jax.config.update("jax_default_device", jax.devices({"mps": "METAL"}.get(kind, kind))[int(index or 0)])
+    except (RuntimeError, IndexError):
+        return False
+    return True
+
+
+def cache_folder() -> Path:
+    """Compiled programs, by the XDG convention. They are code: nobody else may write there."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "rl_training" / "jax"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

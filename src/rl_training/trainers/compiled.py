@@ -1,0 +1,153 @@
+"""Compiled loop: a train step is a chunk of rollouts inside one XLA program. Evaluation and checkpoints are callbacks.
+
+A chunk ends where somebody wants to look: at the next evaluation, checkpoint or video, at the end of the budget, and
+after about half a second in any case, so that a signal or a NaN is acted upon. How long it is changes nothing that is
+computed or logged: each rollout has its own row, as in the host lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from time import perf_counter
+
+import numpy as np
+
+from rl_training.collector import CollectStats, Episode
+from rl_training.guards import Guard, part_suspects, search
+from rl_training.jax.compiled import MAX_ROLLOUTS, Driver, Loop, Record
+from rl_training.jax.faults import Faults, are_none, in_batch, in_learner
+from rl_training.jax.host import HostAlgorithm
+from rl_training.jax.pytrees import restored, tree_state
+from rl_training.jax.replay import SavedRing
+from rl_training.trainers.base import Report, Trainer
+from rl_training.trainers.on_policy import prefixed, rollout_metrics
+from rl_training.types import Array, Metrics, Progress, StateDict, Stateful
+
+CHUNK_SECONDS = 0.5
+
+
+class Position:
+    """Where the compiled environments are: their states, the policy's memory, and the sums of the open episodes."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        num_envs = len(loop.is_first)
+        self.returns = np.zeros(num_envs)
+        self.lengths = np.zeros(num_envs, np.int64)
+
+    def episodes(self, rewards: Array, terminated: Array, truncated: Array) -> list[Episode]:
+        """Episodes that ended in a rollout (T, N), in the order in which they ended."""
+        ended: list[Episode] = []
+        begin = np.zeros(len(self.returns), np.int64)
+        for t, i in np.argwhere(terminated | truncated):
+            total = self.returns[i] + rewards[begin[i] : t + 1, i].sum(dtype=np.float64)
+            length = int(self.lengths[i] + t + 1 - begin[i])
+            ended.append(Episode(int(i), float(total), length, bool(terminated[t, i])))
+            self.returns[i], self.lengths[i], begin[i] = 0.0, 0, t + 1
+        for i, start in enumerate(begin):
+            self.returns[i] += rewards[start:, i].sum(dtype=np.float64)
+        self.lengths += len(rewards) - begin
+        return ended
+
+    def state_dict(self) -> StateDict:
+        loop = self.loop
+        moving = {name: tree_state(getattr(loop, name)) for name in ("env", "carry", "is_first", "rollouts")}
+        return {**moving, "returns": self.returns.copy(), "lengths": self.lengths.copy()}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        names = ("env", "carry", "is_first", "rollouts")
+        parts = {name: restored(getattr(self.loop, name), state[name], f"env/{name}") for name in names}
+        self.loop = self.loop._replace(**parts)
+        self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
+
+
+class CompiledTrainer(Trainer):
+    """Drives the chunks. `stops` are the frequencies, in env steps, at whose multiples a chunk ends."""
+
+    exact = True
+
+    def __init__(
+        self, algorithm: HostAlgorithm, driver: Driver, progress: Progress, guard: Guard, *, stops: Sequence[int]
+    ) -> None:
+        super().__init__(progress)
+        self.algorithm = algorithm
+        self.driver = driver
+        self.guard = guard
+        self.stops = [every for every in stops if every > 0]
+        self.num_steps = algorithm.functions.rollout_length
+        self.position = Position(driver.start(algorithm.state, algorithm.key))
+        self.rollout_steps = self.num_steps * len(self.position.loop.is_first)
+        self.schedule = algorithm.functions.replay
+        self.buffer = SavedRing(self.position) if self.schedule is not None else None
+        """The ring of an off-policy algorithm, as checkpoints know it."""
+        self.pace = 1
+        """Rollouts that take about CHUNK_SECONDS."""
+
+    def train_step(self) -> Metrics:
+        count = self.rollouts_ahead()
+        began = perf_counter()
+        with self.clock.measure("compiled"), self.driver.compiling if self.pace == 1 else nullcontext():
+            loop = self.position.loop._replace(learner=self.algorithm.state)
+            self.position.loop, record = self.driver.chunk(loop, np.int32(count))
+            self.algorithm.state = self.position.loop.learner
+        self._set_pace(count, perf_counter() - began)
+        self.history = self._reports(count, record)
+        self._check(record.faults)
+        self.episodes = [episode for report in self.history for episode in report.episodes]
+        return self.history[-1].metrics
+
+    def rollouts_ahead(self) -> int:
+        """How many rollouts the next chunk has."""
+        done, rollout = self.progress.env_steps, self.rollout_steps
+        if self.total_episodes is not None:
+            return 1  # episodes are counted on the host
+        ways = [every - done % every for every in self.stops]
+        if self.total_timesteps > done:
+            ways.append(self.total_timesteps - done)
+        return min(self.pace, *(-(-way // rollout) for way in ways)) if ways else self.pace
+
+    def _set_pace(self, count: int, seconds: float) -> None:
+        """Grows from one rollout, whose time is that of compiling, by at most a factor of eight."""
+        wanted = int(count * CHUNK_SECONDS / max(seconds, 1e-6))
+        self.pace = max(1, min(wanted if self.progress.updates else 8, 8 * self.pace, MAX_ROLLOUTS))
+
+    def _reports(self, count: int, record: Record) -> list[Report]:
+        """What each rollout of a chunk did; moves `progress`."""
+        columns = {name: np.asarray(column)[:count].tolist() for name, column in record.metrics.items()}
+        rewards, terminated, truncated = map(np.asarray, record[1:4])
+        updates = np.asarray(record.updates)[:count].tolist()
+        reports = []
+        for k in range(count):
+            before = self.progress.copy()
+            episodes = self.position.episodes(rewards[k], terminated[k], truncated[k])
+            learnt = {name: column[k] for name, column in columns.items()} if updates[k] else {}
+            self.progress.advance(env_steps=self.rollout_steps, updates=updates[k], episodes=len(episodes))
+            metrics = prefixed("train/", learnt) | rollout_metrics(CollectStats(self.rollout_steps, episodes))
+            if self.buffer is not None:
+                metrics["buffer/size"] = min(self.progress.env_steps, self.buffer.capacity)
+            reports.append(Report(before, self.progress.copy(), metrics, episodes))
+        return reports
+
+    def _check(self, faults: Faults) -> None:
+        """Stop at the first update of a chunk that met a NaN or Inf, by the name of what held it."""
+        if self.guard.level == "off" or are_none(faults):
+            return
+        for k, report in enumerate(self.history):
+            if found := in_batch(faults, k, len(self.position.loop.is_first)):
+                raise self.guard.error(found, report.before)
+            self.guard.check_update(report.metrics, None, tuple, report.before)
+            if found := search(part_suspects(self.algorithm.named(in_learner(faults, k, self.algorithm.state)))):
+                raise self.guard.error(found, report.before)
+
+    def parts(self) -> dict[str, Stateful]:
+        parts: dict[str, Stateful] = {
+            "policy": self.algorithm.policy,
+            "algorithm": self.algorithm,
+            "env": self.position,
+            "progress": self.progress,
+        }
+        return parts if self.buffer is None else {**parts, "buffer": self.buffer}
+
+    def close(self) -> None:
+        """Nothing to release: environments are arrays."""

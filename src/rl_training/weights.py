@@ -1,0 +1,31 @@
+"""Initial weights from a NumPy generator: owned randomness, and the same numbers for the torch and the JAX twin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rl_training.types import Array
+
+GAINS = {"tanh": math.sqrt(2.0), "relu": math.sqrt(2.0), "leaky_relu": math.sqrt(2.0)}
+"""Hidden gain sqrt(2) as in the original PPO code, also for tanh; 1 for the others."""
+POLICY_GAIN = 0.01  # a nearly uniform first policy; the value of the original PPO code
+VALUE_GAIN = 1.0
+
+
+def orthogonal(rng: np.random.Generator, rows: int, columns: int, gain: float) -> Array:
+    """A (rows, columns) matrix with orthonormal rows or columns, times `gain` (Saxe et al. 2014)."""
+    tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(tall)
+    q *= np.sign(np.diag(r))  # makes the decomposition unique and the distribution uniform
+    return np.ascontiguousarray((q if rows >= columns else q.T) * gain, dtype=np.float32)
+
+
+def weight_matrix(rng: np.random.Generator, rows: int, columns: int, kind: str, gain: float) -> Array:
+    """Initial weights of a linear layer with `columns` inputs and `rows` outputs."""
+    if kind == "orthogonal":
+        return orthogonal(rng, rows, columns, gain)
+    variance = {"xavier": 2.0 / (rows + columns), "kaiming": 1.0 / columns, "lecun": 1.0 / columns}[kind]
+    bound = gain * math.sqrt(3.0 * variance)  # a uniform distribution of that variance
+    return rng.uniform(-bound, bound, (rows, columns)).astype(np.float32)

@@ -1,0 +1,37 @@
+"""The programs of these tests are compiled once: the workers of a session share one cache folder.
+
+Most of them are tiny and run for a moment, so they are compiled without optimisation, which takes half of the time.
+What is tested as users run it asks for `as_users_compile`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    os.environ["XDG_CACHE_HOME"] = str(shared / "cache")  # also for the processes that tests start
+    from rl_training.jax.runtime import configure
+
+    configure()
+
+
+@pytest.fixture(autouse=True)
+def optimisation(request: pytest.FixtureRequest, compile_cache: None) -> Iterator[None]:
+    """Only while a test runs: what fixtures of a module prepare is optimised."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", "as_users_compile" not in request.fixturenames)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def as_users_compile() -> None:
+    """Asks `optimisation` for all of it."""
