@@ -45,21 +45,23 @@ class BatchRenorm(nn.Module):
 
     def forward(self, x: Tensor, batch_statistics: bool) -> Tensor:
         if not batch_statistics:
-            return (x - self.mean) * (torch.rsqrt(self.var + 1e-3) * self.scale) + self.shift
-        var, mean = torch.var_mean(x, dim=1, keepdim=True, correction=0)
+            return torch.addcmul(self.shift, x - self.mean, torch.rsqrt(self.var + 1e-3) * self.scale)
+        mean = x.mean(1, keepdim=True)
+        centred = x - mean
+        var = centred.square().mean(1, keepdim=True)
         inverse_std = torch.rsqrt(var + 1e-3)
-        normalized = (x - mean) * inverse_std
+        ratio: Tensor | float = 1.0
+        offset: Tensor | float = 0.0
         with torch.no_grad():
             if int(self.passes) >= self.renorm_after:
                 running_std = torch.sqrt(self.var + 1e-3)
-                scale = (1.0 / (inverse_std * running_std)).clamp(1.0 / MAX_SCALE, MAX_SCALE)
-                shift = ((mean - self.mean) / running_std).clamp(-MAX_SHIFT, MAX_SHIFT)
-            else:
-                scale, shift = torch.ones_like(mean), torch.zeros_like(mean)
+                ratio = (1.0 / (inverse_std * running_std)).clamp(1.0 / MAX_SCALE, MAX_SCALE)
+                offset = ((mean - self.mean) / running_std).clamp(-MAX_SHIFT, MAX_SHIFT)
             self.mean.lerp_(mean, self.momentum)
             self.var.lerp_(var, self.momentum)
             self.passes += 1
-        return (normalized * scale + shift) * self.scale + self.shift
+        # the small factors first: one pass over the rows
+        return torch.addcmul(offset * self.scale + self.shift, centred, inverse_std * ratio * self.scale)
 
 
 class RenormNetwork(nn.Module):
