@@ -7,11 +7,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from tutorial_steps import run_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper-table.md"
 
 
+@pytest.mark.timeout(900)  # ten processes that import torch, one after the other
 def test_the_page_ends_in_a_table(tmp_path: Path) -> None:
     """One test, so that a distributed run of the tests trains everything once."""
     results = run_page(PAGE, tmp_path)
@@ -19,17 +21,16 @@ def test_the_page_ends_in_a_table(tmp_path: Path) -> None:
     outputs = {step.text: output for step, _, output in results}
     entries = ("baseline", "rival", "tuned")
     assert "reproduced" in outputs["rl verify first"]
-    assert all(re.search(rf"^{entry} +3 ", outputs["rl compare baseline rival tuned"], re.M) for entry in entries)
+    assert all(re.search(rf"^{entry} +2 ", outputs["rl compare baseline rival tuned"], re.M) for entry in entries)
     assert [row.split(" ", 1)[0] for row in table_rows(tmp_path / "table.tex")] == list(entries)
     with open(tmp_path / "runs.csv") as file:
-        assert len(list(csv.DictReader(file))) == 9
+        assert len(list(csv.DictReader(file))) == 6
     assert (tmp_path / "report.html").read_text().count("<svg") == 4
-    figures = {path.name for path in tmp_path.glob("figures/*")}
-    assert {"learning_rate.pdf", "curves_reward.png", "compare_loss.svg"} <= figures
+    assert (tmp_path / "learning_rate.pdf").read_bytes().startswith(b"%PDF")
     runs = {path for path in (tmp_path / "runs").iterdir() if (path / "run.json").exists()}
     whole = {run for run in runs if (run / "checkpoints").exists()}
     tagged = {run for run in runs if json.loads((run / "run.json").read_text())["tags"] == ["paper"]}
-    assert (len(runs), len(tagged)) == (14, 9)
+    assert (len(runs), len(tagged)) == (11, 6)
     assert tagged <= whole
     assert len(whole) <= len(tagged) + 2  # the best two need not be among them
 
