@@ -15,8 +15,8 @@ from torch import nn
 import rl_training
 from rl_training.assembly import build_trainer
 from rl_training.cli import main
-from rl_training.config import DebugConfig
 from rl_training.config_loading import parse_config
+from rl_training.config_monitor import DebugConfig
 from rl_training.debug_capture import load_capture, save_capture
 from rl_training.debugging import DebugMode, snapshot
 from rl_training.runs import metrics_sha256
@@ -185,3 +185,9 @@ def test_the_config_is_checked() -> None:
     assert not DebugConfig().enabled
     with pytest.raises(rl_training.types.ConfigError, match="capture_update"):
         parse_config({"monitor": {"debug": {"capture_update": 0}}})
+
+
+def test_with_jax_it_is_refused_before_there_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "ppo/cartpole", "--backend=jax", "--debug", f"--output-dir={tmp_path / 'runs'}"]) == 2
+    assert "looks into the modules of torch; use backend: 'torch'" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

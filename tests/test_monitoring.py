@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import rl_training
-from rl_training.config import AlertRuleConfig, MonitorConfig
 from rl_training.config_loading import parse_config
+from rl_training.config_monitor import AlertRuleConfig, MonitorConfig
 from rl_training.experiments.archive import foreign_code
 from rl_training.monitoring import Alert, TrainingMonitor, speed_drop
 from rl_training.runs import metrics_sha256

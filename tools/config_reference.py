@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import AlertRuleConfig, PartConfig, TrainConfig, WrapperConfig, builtin_spec
+from rl_training.config import PartConfig, TrainConfig, WrapperConfig, builtin_spec
 from rl_training.config_fields import FieldDoc, attribute_docs, describe, field_docs, hints_of, section_of, written
+from rl_training.config_monitor import AlertRuleConfig
 from rl_training.config_sweeps import RangeConfig, SweepConfig
 from rl_training.config_tuning import TuneConfig
 from rl_training.registry import algorithms

@@ -194,6 +194,11 @@ def prepare_jax(cfg: TrainConfig) -> None:
     """Set jax up before anything computes with it."""
     if importlib.util.find_spec("jax") is None:
         raise ConfigError("backend: 'jax' needs an extra: pip install 'rl-training[jax]'")
+    if cfg.monitor.debug.enabled:
+        raise ConfigError(
+            "debug mode (--debug, monitor.debug) looks into the modules of torch; use backend: 'torch', where the run "
+            "starts from the same weights. With backend: 'jax' a NaN or Inf is named without it (monitor.checks)"
+        )
     from rl_training.jax.runtime import configure, use_device
 
     configure(cfg.training.num_threads, cfg.device)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import CONFIG_VERSION, MAX_SEED, SECTION, Json
+from rl_training.config import CONFIG_VERSION, MAX_SEED, SECTION
 from rl_training.config_files import ConfigFile, find_base, find_config, is_sweep, with_bases
 from rl_training.config_keys import Origin, canonical_key, merged
 from rl_training.config_resolution import check_tree, is_builtin, merged_layer, resolve
 from rl_training.config_validation import check, located, raise_problems
 from rl_training.config_yaml import Document, plain_copy
-from rl_training.hparams.base import check_range
+from rl_training.hparams.base import Json, check_range
 from rl_training.seeding import stream
 from rl_training.types import ConfigError
 

@@ -12,14 +12,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_training.config import CONFIG_VERSION, MAX_SEED, SECTION, Json
+from rl_training.config import CONFIG_VERSION, MAX_SEED, SECTION
 from rl_training.config_files import find_config
 from rl_training.config_keys import canonical_key
 from rl_training.config_loading import load_config
 from rl_training.config_sweeps import MAX_TRIALS, RangeConfig, find_sweep_base, resolve_sweep
 from rl_training.config_validation import check, located, raise_problems
 from rl_training.config_yaml import Document, plain_copy, read_yaml
-from rl_training.hparams.base import check_range
+from rl_training.hparams.base import Json, check_range
 from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from rl_training.atomic_io import atomic_write
 from rl_training.callbacks import Callback
-from rl_training.config import DebugConfig
+from rl_training.config_monitor import DebugConfig
 from rl_training.debug_capture import save_capture
 from rl_training.gradient_check import GradientCheck, check_gradients
 from rl_training.guards import is_finite, leaves

@@ -20,7 +20,7 @@ import psutil
 
 from rl_training.alert_hooks import AlertHook
 from rl_training.callbacks import Callback
-from rl_training.config import AlertRuleConfig, MonitorConfig
+from rl_training.config_monitor import AlertRuleConfig, MonitorConfig
 from rl_training.expressions import Lookup, parse_expression
 from rl_training.index import REWARDS
 from rl_training.json_rows import Row, plain_row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from group_cases import tiny
 
 import rl_training
+from rl_training.checkpointing import CheckpointManager
 from rl_training.cli import main
 from rl_training.config import builtin_spec
 from rl_training.experiments.verify import ReproducibilityChecker, VerifyReport
@@ -27,7 +29,7 @@ def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
     return {
         **tiny(folder),
         "algo": algo,
-        "env_id": "CartPole-v1" if algo in ("dqn", "ppo") else "Pendulum-v1",
+        "env_id": "CartPole-v1" if algo in ("dqn", "ppo", "pqn") else "Pendulum-v1",
         "hparams": replay if builtin_spec(algo).kind == "off_policy" else on_policy,
         "training": {
             "total_timesteps": 96,
@@ -44,15 +46,60 @@ def verify(run: Path, **options: Any) -> VerifyReport:
     return ReproducibilityChecker().verify_experiment(run, **options)
 
 
-@pytest.mark.parametrize("algo", [name for name in algorithms.names() if builtin_spec(name).build is not None])
-def test_every_algorithm_comes_out_the_same_again(algo: str, tmp_path: Path) -> None:
-    run = rl_training.train(short(tmp_path, algo)).run_dir
+@pytest.fixture
+def quickly_compiled() -> Iterator[None]:
+    """What runs for a moment is compiled without optimisation, which takes half of the time."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+CASES = [(algo, "torch" if builtin_spec(algo).build is not None else "jax") for algo in algorithms.names()]
+
+
+@pytest.mark.parametrize(("algo", "backend"), [*CASES, ("ppo", "jax"), ("sac", "jax")])
+def test_every_algorithm_comes_out_the_same_again_and_one_bit_is_noticed(
+    algo: str, backend: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if backend == "jax":
+        request.getfixturevalue("quickly_compiled")
+    run = rl_training.train(short(tmp_path, algo, backend=backend)).run_dir
     report = verify(run)
     assert report.reproduced, report.differences
     assert report.env_steps >= 96
     assert report.rows == len((run / "logs" / "metrics.jsonl").read_text().splitlines())
-    assert report.checkpoints >= 2
+    assert report.checkpoints == len(CheckpointManager(run).steps()) >= 2
     assert {path.name for path in tmp_path.iterdir()} == {"index.sqlite", run.name}
+    value = change_a_metric(run, "eval/return_mean")
+    weights = sorted(run.glob("checkpoints/step_*/policy.safetensors"))
+    if weights:
+        change_one_bit(weights[-1])
+    differences = {difference.kind: difference for difference in verify(run).differences}
+    assert set(differences) == {"log", "metric"} | ({"file", "tensor"} if weights else set())
+    assert (differences["metric"].what, differences["metric"].again) == ("eval/return_mean", value)
+    assert bool(weights) == (algo not in ("random", "constant"))
+
+
+def change_one_bit(file: Path) -> None:
+    """The lowest of the next to last number."""
+    data = bytearray(file.read_bytes())
+    data[-8] ^= 1
+    file.write_bytes(data)
+
+
+def change_a_metric(run: Path, name: str) -> float:
+    """Another last bit in the first row that has it; returns what it was."""
+    log = run / "logs" / "metrics.jsonl"
+    rows = log.read_text().splitlines()
+    number = next(number for number, row in enumerate(rows) if f'"{name}"' in row)
+    value: float = json.loads(rows[number])[name]
+    other = float(np.nextafter(value, 2 * value))
+    rows[number] = rows[number].replace(f'"{name}":{value}', f'"{name}":{other}')
+    assert json.loads(rows[number])[name] == other
+    log.write_text("".join(f"{row}\n" for row in rows))
+    return value
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +119,7 @@ def test_only_some_steps(run: Path) -> None:
 
 def test_one_bit_in_a_checkpoint(run: Path) -> None:
     file = run / "checkpoints" / "step_000000000064" / "policy.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-5] ^= 1
-    file.write_bytes(data)
+    change_one_bit(file)
     report = verify(run)
     named, tensor = report.differences
     assert (named.kind, named.env_steps) == ("file", 64)
@@ -87,8 +132,6 @@ def test_one_bit_in_a_checkpoint(run: Path) -> None:
 
 def test_one_bit_in_a_checkpoint_whose_checksums_were_made_to_fit(run: Path) -> None:
     """Saved anew with another weight: only training again can tell."""
-    from rl_training.checkpointing import CheckpointManager
-
     manager = CheckpointManager(run, keep_last=100)
     checkpoint = manager.load(64)
 
@@ -111,16 +154,12 @@ def test_one_bit_in_a_checkpoint_whose_checksums_were_made_to_fit(run: Path) -> 
 
 
 def test_one_bit_in_a_metric(run: Path) -> None:
-    log = run / "logs" / "metrics.jsonl"
-    rows = log.read_text().splitlines()
-    value = json.loads(rows[1])["train/value_loss"]
-    other = float(np.nextafter(value, 2 * value))
-    log.write_text("\n".join([rows[0], rows[1].replace(str(value), str(other)), *rows[2:]]) + "\n")
+    value = change_a_metric(run, "train/value_loss")
     hashed, metric = verify(run).differences
     assert (hashed.kind, hashed.what) == ("log", "logs/metrics.jsonl was changed after the end")
-    assert (metric.kind, metric.env_steps, metric.what) == ("metric", 64, "train/value_loss")
-    assert (metric.stored, metric.again) == (other, value)
-    RunDir(run).update_info(metrics_sha256=metrics_sha256(log))
+    assert (metric.kind, metric.env_steps, metric.what) == ("metric", 32, "train/value_loss")
+    assert (metric.stored, metric.again) == (np.nextafter(value, 2 * value), value)
+    RunDir(run).update_info(metrics_sha256=metrics_sha256(run / "logs" / "metrics.jsonl"))
     assert [difference.kind for difference in verify(run).differences] == ["metric"]
 
 

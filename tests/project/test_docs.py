@@ -74,8 +74,8 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def commands() -> list[str]:
-    """Every line of a bash block that runs `rl`, without its comment; `test_tutorial` runs those of the tutorial."""
-    pages = [page for page in PAGES if page != DOCS / "tutorial.md"]
+    """Every line of a bash block that runs `rl`, without its comment; tests of their own run those of the tutorials."""
+    pages = [page for page in PAGES if page not in (DOCS / "tutorial.md", DOCS / "paper-table.md")]
     blocks = [block for page in pages for language, block in FENCE.findall(page.read_text()) if language == "bash"]
     lines = [line for block in blocks for line in block.splitlines() if line.startswith(("rl ", f"{WITH_PATH} rl "))]
     return sorted({shlex.join(shlex.split(line, comments=True)) for line in lines})

@@ -23,7 +23,7 @@ version
 types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names weights encoding
 expressions
 hparams
-config
+config_monitor config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
 config_loading config_sweeps config_tuning presets
 context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files debug_capture

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tutorial_steps import Step, steps_of
+from tutorial_steps import Step, run_page, steps_of
 
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "tutorial.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 STEPS = steps_of(PAGE)
 Results = dict[Step, tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    folder = tmp_path_factory.mktemp("tutorial")
-    done = subprocess.run(
-        [sys.executable, str(HERE / "tutorial_runs.py"), str(PAGE)],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(zip(STEPS, map(tuple, json.loads(done.stdout)), strict=True))
+    done = run_page(PAGE, tmp_path_factory.mktemp("tutorial"))
+    return {step: (code, output) for step, code, output in done}
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)

@@ -3,7 +3,7 @@
     python tutorial_runs.py PAGE
 
 A block with a title is saved as that file; the lines of a bash block are `rl` commands; any other Python block is a
-script. Each runs in a fork of this process, which has imported torch and Gymnasium already.
+script. Each runs in a fork of this process, which has imported torch, Gymnasium and Matplotlib already.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tutorial_steps import Step, steps_of
 from rl_training.cli import main
 
 PRELOAD = (
+    "matplotlib.backends.backend_svg",
     "rl_training.algorithms.ppo",
     "rl_training.cli.overrides",
     "rl_training.cli.run",

@@ -143,7 +143,7 @@ def reach(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None
 def play(cfg: TrainConfig, watcher: StopAt, *, parent: str | None = None, run: RunDir | None = None) -> RunDir:
     """Train in a directory of its own, or go on in `run`, with `watcher` looking on."""
     start: Start = "new" if run is None else "resumed"
-    with StopSignals() as signals, pinned_threads(cfg.training.num_threads):
+    with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg)
         try:
             users = user_parts(cfg)
@@ -165,6 +165,9 @@ class StopAt(Callback):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+
+    def on_start(self, trainer: Trainer) -> None:
+        trainer.stops.append(self.limit)
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         if not report.final and trainer.progress.env_steps >= self.limit:
@@ -192,6 +195,8 @@ class Comparison(StopAt):
         self.expected = stored_rows(run)
 
     def on_start(self, trainer: Trainer) -> None:
+        super().on_start(trainer)
+        trainer.stops += [step for step in self.steps if step > 0]
         self.compare_state(trainer)
 
     def on_step(self, trainer: Trainer, report: Report) -> None:

@@ -13,6 +13,10 @@ from rl_training.types import BoxSpec, ConfigError, DictSpec, SpaceSpec
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """Every config dataclass carries this: unknown keys, "5" for 5 and NaN are refused, not repaired."""
+MAX_COUNT = 10**15
+"""Largest count of steps or episodes; a float holds it exactly, as schedules and readers of JSON need."""
+Json = Any
+"""A YAML/JSON value passed on to a user's code as it is."""
 
 Kind = Literal["on_policy", "off_policy", "offline", "static"]
 Supports = Callable[[SpaceSpec, SpaceSpec], str | None]

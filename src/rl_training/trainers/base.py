@@ -82,6 +82,8 @@ class Trainer(ABC):
         """Episodes that the latest train step finished."""
         self.history: list[Report] = []
         """The updates of the latest train step, where it takes several at once."""
+        self.stops: list[int] = []
+        """Env steps at whose multiples a train step that takes several updates at once is to end."""
         self.spaces: tuple[SpaceSpec, SpaceSpec]
         """Of observations and actions, as the assembly built them."""
         self.attached: dict[str, Stateful] = {}

@@ -63,7 +63,7 @@ class Position:
 
 
 class CompiledTrainer(Trainer):
-    """Drives the chunks. `stops` are the frequencies, in env steps, at whose multiples a chunk ends."""
+    """Drives the chunks, which end at the multiples of each of `stops`."""
 
     exact = True
 
