@@ -121,9 +121,10 @@ def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -
 
 def draws(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, keys: Any) -> tuple[Any, Any, Any]:
     """What the steps of a rollout need of chance, (T, ...): the policy's noise, first states, keys of the steps."""
-    noise_key, reset_keys, env_keys = keys
-    noise = draw(algorithm.noise, noise_key, (algorithm.rollout_length, num_envs))
-    return noise, jax.vmap(lambda k: env.init(k, num_envs))(reset_keys), env_keys
+    noise_key, reset_key, env_keys = keys
+    grid = (algorithm.rollout_length, num_envs)
+    fresh = jax.tree.map(lambda x: x.reshape(*grid, *x.shape[1:]), env.init(reset_key, grid[0] * grid[1]))
+    return draw(algorithm.noise, noise_key, grid), fresh, env_keys
 
 
 def rollout(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, loop: Loop, drawn: Any) -> tuple[Loop, Batch]:
@@ -243,10 +244,10 @@ def first_row(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -
 
 
 def split_for(key: Any, length: int) -> tuple[Any, Any, Any, Any]:
-    """Keys for learning, the policy's noise, new episodes (T,) and the environments' steps (T,), by a single split:
-    each use of the generator takes a third of a second to compile."""
-    keys = jax.random.split(key, 2 + 2 * length)
-    return keys[0], keys[1], keys[2 : 2 + length], keys[2 + length :]
+    """Keys for learning, the policy's noise, new episodes and the environments' steps (T,), by a single split: each
+    use of the generator takes a third of a second to compile."""
+    keys = jax.random.split(key, 3 + length)
+    return keys[0], keys[1], keys[2], keys[3:]
 
 
 def to_env(algorithm: JaxAlgorithm, env: JaxEnv, actions: Any) -> Any:

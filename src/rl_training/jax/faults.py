@@ -5,6 +5,7 @@ The compiled form of what `rl_training.guards` looks at in the host lane, in the
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -19,21 +20,35 @@ ORDER = {"obs": 0, "actions": 1, "rewards": 2, "next_obs": 3}
 """What a rollout is searched for, each spoilt by those before it."""
 
 
-class Faults(NamedTuple):
-    """Of one rollout; zero where every number is one."""
+class Fault(NamedTuple):
+    """The first bad number of an array: where it is, and what. 0 where all are finite."""
 
-    batch: dict[str, Any]
-    """By the path of an array: [row of the first bad number, that number]."""
-    learner: Any
-    """Of each leaf of the state after learning: NaN or Inf if it holds one, else 0."""
+    place: Any
+    value: Any
+
+
+class Faults(NamedTuple):
+    """Of one rollout."""
+
+    batch: dict[str, Fault]
+    """By the path of an array; the place is a row."""
+    learner: Fault
+    """Of the state after learning; the place is among all its numbers, in the order of `searched`."""
 
 
 def faults_of(batch: Batch, learner: Any) -> Faults:
     seen = {f"{name}{path}": leaf for name in ORDER for path, leaf in floats(batch[name])}
+    # one vector of them all: a look at every leaf would be a fifth of what there is to compile
+    leaves = jax.tree.leaves(list(searched(learner).values()))
+    state = jnp.concatenate([leaf.astype(jnp.float32).reshape(-1) for leaf in leaves])
     return Faults(
-        {path: first_fault(leaf) for path, leaf in seen.items()},
-        jnp.stack([spoilt(leaf).sum() for leaf in jax.tree.leaves(learner)]),
+        {path: first_fault(leaf.reshape(-1), leaf[0, 0].size) for path, leaf in seen.items()}, first_fault(state, 1)
     )
+
+
+def searched(learner: Any) -> dict[str, Any]:
+    """The fields of a state, what acts last: it is spoilt by the others, never the other way round."""
+    return dict(sorted(fields_of(learner).items(), key=lambda field: field[0] in ("params", "normalizer")))
 
 
 def floats(tree: Any) -> list[tuple[str, Any]]:
@@ -41,16 +56,11 @@ def floats(tree: Any) -> list[tuple[str, Any]]:
     return [(path, leaf) for path, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
-def spoilt(x: Any) -> Any:
-    """What is not finite as it is, 0 elsewhere."""
-    return jnp.where(jnp.isfinite(x), 0.0, x).astype(jnp.float32)
-
-
-def first_fault(x: Any) -> Any:
-    """[row, number] of the first number of (T, N, ...) that is none."""
-    rows = spoilt(x).reshape(x.shape[0] * x.shape[1], -1).sum(1)
-    row = jnp.argmax(rows != 0.0)
-    return jnp.stack([row.astype(jnp.float32), rows[row]])
+def first_fault(numbers: Any, width: int) -> Fault:
+    """Of a vector that holds rows of `width` numbers."""
+    place = jnp.where(jnp.isfinite(numbers), numbers.size, jnp.arange(numbers.size)).min()
+    value = numbers.at[place].get(mode="fill", fill_value=0.0)
+    return Fault(place // width, value.astype(jnp.float32))
 
 
 # -- on the host, of the records of a chunk ---------------------------------------------------------------------------
@@ -58,15 +68,15 @@ def first_fault(x: Any) -> Any:
 
 def are_none(faults: Faults) -> bool:
     """Whether the rollouts of a chunk met finite numbers only; rows that are not filled hold zeros."""
-    return not np.asarray(faults.learner).any() and not any(np.asarray(x)[:, 1].any() for x in faults.batch.values())
+    return not any(np.asarray(fault.value).any() for fault in (faults.learner, *faults.batch.values()))
 
 
 def in_batch(faults: Faults, k: int, num_envs: int) -> Finding | None:
     """The bad number of rollout k that came first: an observation before the action taken on it, and so on."""
     found: dict[tuple[int, float], Finding] = {}
     for path, column in faults.batch.items():
-        row, value = np.asarray(column)[k].tolist()
-        name, (step, env) = path.split("/")[0], divmod(int(row), num_envs)
+        row, value = (np.asarray(part)[k].item() for part in column)
+        name, (step, env) = path.split("/")[0], divmod(row, num_envs)
         # an observation is named by the step that acts on it; where none does, by the step that gave it
         when = (step + 1, 0.5) if name == "next_obs" else (step, ORDER[name])
         cure = FROM_POLICY if name == "actions" else FROM_ENVIRONMENT
@@ -76,5 +86,10 @@ def in_batch(faults: Faults, k: int, num_envs: int) -> Finding | None:
 
 
 def in_learner(faults: Faults, k: int, learner: Any) -> dict[str, Any]:
-    """The faults of the state after rollout k, by its fields and in its structure."""
-    return fields_of(jax.tree.unflatten(jax.tree.structure(learner), list(np.asarray(faults.learner)[k])))
+    """The state after rollout k, by its fields: the bad number in the place of its leaf, 0 for all others."""
+    place, value = (np.asarray(part)[k].item() for part in faults.learner)
+    fields = searched(learner)
+    leaves, structure = jax.tree.flatten(list(fields.values()))
+    ends = np.cumsum([np.size(leaf) for leaf in leaves])
+    marks = [np.float32(value if begin <= place < end else 0.0) for begin, end in pairwise([0, *ends])]
+    return dict(zip(fields, jax.tree.unflatten(structure, marks), strict=True))

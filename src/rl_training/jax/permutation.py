@@ -25,14 +25,23 @@ def permutations(key: Any, count: int, size: int) -> Any:
     if a < SMALLEST_DIGIT:
         return jax.vmap(lambda k: jax.random.permutation(k, size))(jax.random.split(key, count)).astype(jnp.int32)
     b = size // a
+    # all tables from one flat draw: the generator is what takes long to compile, in several dimensions most of all
+    bits = jax.random.bits(key, (ROUNDS // 2 * count * (a + b),)).reshape(ROUNDS // 2, count, a + b)
+
+    def two_rounds(digits: tuple[Any, Any], tables: Any) -> tuple[Any, None]:
+        left, right = digits
+        left = (left + look_up(tables[:, :b] % a, right)) % a
+        right = (right + look_up(tables[:, b:] % b, left)) % b
+        return (left, right), None
+
     index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.uint32), (count, size))
-    left, right = index // b, index % b
-    # all tables from one draw: each call of the generator costs a third of a second of compilation
-    bits = jax.random.bits(key, (count, ROUNDS // 2, a + b))
-    for i in range(ROUNDS // 2):
-        left = (left + jnp.take_along_axis(bits[:, i, :b] % a, right, axis=1)) % a
-        right = (right + jnp.take_along_axis(bits[:, i, b:] % b, left, axis=1)) % b
+    (left, right), _ = jax.lax.scan(two_rounds, (index // b, index % b), bits)
     return (left * b + right).astype(jnp.int32)
+
+
+def look_up(tables: Any, digits: Any) -> Any:
+    """The entry of each row's table for each of its digits."""
+    return jnp.take_along_axis(tables, digits, axis=1, mode="promise_in_bounds")
 
 
 def largest_divisor(size: int) -> int:

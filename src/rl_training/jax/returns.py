@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 
@@ -31,18 +32,13 @@ def lambda_return(rewards: Any, next_values: Any, terminated: Any, ends: Any, *,
 
 
 def backward_sums(terms: Any, decay: Any) -> Any:
-    """sums[t] = terms[t] + decay[t] * sums[t + 1], by recursive doubling: log2(T) vector operations, not T steps.
+    """sums[t] = terms[t] + decay[t] * sums[t + 1]. XLA makes one small loop of it, quicker than log2(T) doublings."""
 
-    After the round with `shift` every row holds the sum of its next 2 * shift terms, and `decay` how much of the row
-    behind those flows into it.
-    """
-    shift = 1
-    while shift < len(terms):
-        rest = ((0, shift), *((0, 0),) * (terms.ndim - 1))
-        terms = terms + decay * jnp.pad(terms[shift:], rest)
-        decay = decay * jnp.pad(decay[shift:], rest)
-        shift *= 2
-    return terms
+    def step(following: Any, row: tuple[Any, Any]) -> tuple[Any, Any]:
+        total = row[0] + row[1] * following
+        return total, total
+
+    return jax.lax.scan(step, jnp.zeros_like(terms[0]), (terms, decay), reverse=True)[1]
 
 
 def running_returns(rewards: Any, ends: Any, open_returns: Any, *, gamma: Any) -> tuple[Any, Any]:

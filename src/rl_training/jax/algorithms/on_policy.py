@@ -1,4 +1,4 @@
-"""What the on-policy algorithms share: their state, acting, the way from a rollout to targets, one optimiser step.
+"""What the on-policy algorithms share: their state, acting, the way from a rollout to targets.
 
 The twin of `rl_training/algorithms/on_policy.py`; nothing here is specific to a loss.
 """
@@ -18,7 +18,7 @@ from rl_training.jax.actor_critic import ActorCritic, Seen, actor_critic, joined
 from rl_training.jax.dist import distribution
 from rl_training.jax.hyper import scheduled
 from rl_training.jax.nets import Params, action_mask
-from rl_training.jax.optimizer import AdamState, adam_init, optimizer_step
+from rl_training.jax.optimizer import AdamState, adam_init
 from rl_training.jax.returns import explained_variance, gae
 from rl_training.jax.statistics import (
     RewardStatistics,
@@ -141,12 +141,6 @@ class Learner:
     def scheduled(self, state: State, name: str, env_steps: Any) -> Any:
         """The present value of a hyperparameter that may be a schedule."""
         return scheduled(self.hp, name, state.hyper, env_steps)
-
-    def step(
-        self, params: Params, optimizer: AdamState, grads: Params, hyper: Hyper, learning_rate: Any
-    ) -> tuple[Params, AdamState, Any]:
-        """Clip and step; also the gradient norm before clipping."""
-        return optimizer_step(params, grads, optimizer, hyper, learning_rate)
 
     def rollout_metrics(self, state: State, rollout: Rollout, learning_rate: Any) -> Metrics:
         """What is worth knowing of every rollout, whatever the loss."""

@@ -18,7 +18,7 @@ from rl_training.jax.algorithms.on_policy import HYPER as ON_POLICY_HYPER
 from rl_training.jax.algorithms.on_policy import Learner, Rollout, State, normalized
 from rl_training.jax.algorithms.ppo_kernel import FastKernel, fits
 from rl_training.jax.nets import Params
-from rl_training.jax.optimizer import AdamState
+from rl_training.jax.optimizer import AdamState, optimizer_step
 from rl_training.jax.permutation import permutations
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
 from rl_training.types import ConfigError
@@ -26,6 +26,8 @@ from rl_training.types import ConfigError
 __all__ = ["HYPER", "SPEC", "PPOConfig", "ppo", "ppo_loss"]
 
 HYPER = (*ON_POLICY_HYPER, "clip_coef", "clip_vf", "target_kl")
+RECORDED = ("loss", "policy_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction", "grad_norm")
+"""Of every minibatch step, as one vector: a column each would be as much to compile as the loss."""
 
 
 class Coefficients(NamedTuple):
@@ -153,22 +155,19 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
 
         rows = kernel.rows(rollout)
 
-        def epoch(progress: Progress, order: Any) -> tuple[Progress, Metrics]:
-            minibatches = jax.tree.map(lambda x: split_rows(x[order], hp.num_minibatches), rows)
-            return jax.lax.scan(minibatch_step, progress, minibatches)
-
-        def minibatch_step(progress: Progress, minibatch: Any) -> tuple[Progress, Metrics]:
+        def minibatch_step(progress: Progress, order: Any) -> tuple[Progress, Any]:
+            minibatch = jax.tree.map(lambda x: x[order], rows)
             grads, losses = kernel.gradient(progress.params, minibatch, coefficients)
-            params, optimizer, norm = learner.step(progress.params, progress.optimizer, grads, hyper, learning_rate)
+            params, optimizer, norm = optimizer_step(progress.params, grads, progress.optimizer, hyper, learning_rate)
             following = Progress(params, optimizer, progress.stopped)
             return stop_early(progress, following, losses | {"grad_norm": norm}, hyper)
 
         begin = Progress(kernel.pack(state.params), on_moments(kernel.pack, state.optimizer), jnp.zeros((), bool))
-        orders = permutations(key, hp.num_epochs, row_count)
-        progress, records = jax.lax.scan(epoch, begin, orders)
+        orders = permutations(key, hp.num_epochs, row_count).reshape(hp.num_epochs * hp.num_minibatches, -1)
+        progress, records = jax.lax.scan(minibatch_step, begin, orders)
         optimizer = on_moments(kernel.unpack, progress.optimizer)
         state = state._replace(params=kernel.unpack(progress.params), optimizer=optimizer)
-        metrics = summary(records) | {"clip_coef": clip_coef}
+        metrics = summary(records, hp.num_epochs) | {"clip_coef": clip_coef}
         return state, metrics | learner.rollout_metrics(state, rollout, learning_rate)
 
     return learner.algorithm(learn)
@@ -179,26 +178,24 @@ def on_moments(layout: Callable[[Any], Any], optimizer: AdamState) -> AdamState:
     return optimizer._replace(mean=layout(optimizer.mean), square=layout(optimizer.square))
 
 
-def split_rows(x: Any, parts: int) -> Any:
-    """(B, ...) to (parts, B / parts, ...)."""
-    return x.reshape(parts, -1, *x.shape[1:])
+def stop_early(before: Progress, after: Progress, losses: Metrics, hyper: Hyper) -> tuple[Progress, Any]:
+    """Without `target_kl` every step counts; with it nothing does from the first one that moved too far.
+
+    Also what is remembered of the step, in the order of RECORDED.
+    """
+    taken = jnp.ones(())
+    if "target_kl" in hyper:
+        # what is not finite is a fault for the guard to name, not a reason to end the update as if all were well
+        too_far = (losses["approx_kl"] > 1.5 * hyper["target_kl"]) & jnp.isfinite(losses["loss"])
+        stopped = before.stopped | (too_far & jnp.isfinite(losses["approx_kl"]))
+        kept: Progress = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), before, after)
+        after, taken = kept._replace(stopped=stopped), 1.0 - stopped
+    return after, jnp.stack([*(losses[name] for name in RECORDED), taken])
 
 
-def stop_early(before: Progress, after: Progress, losses: Metrics, hyper: Hyper) -> tuple[Progress, Metrics]:
-    """Without `target_kl` every step counts; with it nothing does from the first one that moved too far."""
-    if "target_kl" not in hyper:
-        return after, losses | {"taken": jnp.ones(())}
-    # what is not finite is a fault for the guard to name, not a reason to end the update as if all were well
-    too_far = (losses["approx_kl"] > 1.5 * hyper["target_kl"]) & jnp.isfinite(losses["loss"])
-    stopped = before.stopped | (too_far & jnp.isfinite(losses["approx_kl"]))
-    kept = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), before, after)
-    return kept._replace(stopped=stopped), losses | {"taken": 1.0 - stopped}
-
-
-def summary(records: Metrics) -> Metrics:
-    """Means over the steps that were taken, and how many epochs were begun; records are (epochs, minibatches)."""
-    taken = records.pop("taken")
-    steps = jnp.maximum(taken.sum(), 1.0)
-    means = {name: jnp.where(taken > 0, column, 0.0).sum() / steps for name, column in records.items()}
-    begun = jnp.concatenate([jnp.ones(1), taken[:-1, -1]])  # an epoch begins if the one before it ran to its end
-    return means | {"epochs": begun.sum()}
+def summary(records: Any, epochs: int) -> Metrics:
+    """Means over the steps that were taken, and how many epochs were begun, of records (epochs * minibatches, ...)."""
+    taken = records[:, -1:]
+    means = jnp.where(taken > 0.0, records, 0.0).sum(0) / jnp.maximum(taken.sum(), 1.0)
+    ran_to_end = taken.reshape(epochs, -1)[:-1, -1]  # which is when another one begins
+    return dict(zip(RECORDED, means[:-1], strict=True)) | {"epochs": 1.0 + ran_to_end.sum()}

@@ -1,9 +1,10 @@
 """PPO's gradient the fast way: the numbers of `ppo_loss` and `jax.grad`, about twice as quick for small MLPs on a CPU.
 
-Three things pay there. Actor and critic run as one stacked network, features along the first axis, because XLA's
+Four things pay there. Actor and critic run as one stacked network, features along the first axis, because XLA's
 products of (features, batch) matrices are the fast ones. The loss head's gradient is written down, since what automatic
-differentiation makes of its many small steps costs a third of the update; the network's is left to `jax.vjp`. The rows
-of a rollout are one matrix, so that an epoch shuffles them by one gather.
+differentiation makes of its many small steps costs a third of the update; the network's is left to `jax.vjp`. All
+parameters are one vector while they are trained: norm, clipping and Adam are a few passes over it, not a few for every
+array. The rows of a rollout are one matrix, so that a minibatch is one gather.
 
 `ppo_loss` stays the reference: a test holds this file to it, and `hparams.kernel: reference` uses it. It fits two
 separate MLPs of one shape with a categorical or Gaussian head; everything else takes the reference.
@@ -11,18 +12,23 @@ separate MLPs of one shape with a categorical or Gaussian head; everything else 
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rl_training.config import NetworkConfig
-from rl_training.encoding import observation_leaves
+from rl_training.encoding import leaf_features, observation_leaves
 from rl_training.jax.algorithms.on_policy import Learner, Rollout, normalized
 from rl_training.jax.dist import HALF_LOG_2PI
 from rl_training.jax.nets import ACTIVATIONS, Params, encode
 from rl_training.jax.types import Metrics
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
+
+STACKED = ("actor", "critic")
 
 
 class Rows(NamedTuple):
@@ -56,23 +62,40 @@ class FastKernel:
         self.size = learner.distribution.size
         self.discrete = isinstance(learner.ctx.action_space, DiscreteSpec)
         self.normalize_advantage = learner.hp.normalize_advantage
+        self.shapes = self.stacked_shapes([sum(map(leaf_features, self.leaves.values())), *network.hidden_dims])
 
     # -- layouts ------------------------------------------------------------------------------------------------------
 
-    def pack(self, params: Params) -> Params:
-        """Actor and critic stacked: hidden weights (2, out, in) and biases (2, out, 1)."""
-        heads = dict(params["action_head"], **{f"value.{k}": v for k, v in params["value_head"].items()})
-        names = [f"{layer}.{kind}" for layer in self.layers for kind in ("weight", "bias")]
-        hidden = {name: jnp.stack([turned(params[part][name]) for part in ("actor", "critic")]) for name in names}
-        return {name: turned(value) for name, value in heads.items()} | hidden
+    def stacked_shapes(self, widths: list[int]) -> dict[str, tuple[int, ...]]:
+        """Of the arrays that the parameters are while they are trained: actor and critic stacked, matrices turned."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for layer, (inputs, outputs) in zip(self.layers, pairwise(widths), strict=True):
+            shapes |= {f"{layer}.weight": (2, outputs, inputs), f"{layer}.bias": (2, outputs)}
+        for head, outputs in (("output", self.size), ("value.output", 1)):
+            shapes |= {f"{head}.weight": (outputs, widths[-1]), f"{head}.bias": (outputs,)}
+        return shapes if self.discrete else {**shapes, "log_std": (self.size,)}
 
-    def unpack(self, packed: Params) -> Params:
-        names = [f"{layer}.{kind}" for layer in self.layers for kind in ("weight", "bias")]
-        head = {name: turned(value) for name, value in packed.items() if name.startswith(("output.", "log_std"))}
-        values = {k.removeprefix("value."): turned(v) for k, v in packed.items() if k.startswith("value.")}
-        stacks = enumerate(("actor", "critic"))
-        parts = {part: {name: turned(packed[name][i]) for name in names} for i, part in stacks}
-        return {**parts, "action_head": head, "value_head": values}
+    def pack(self, params: Params) -> Any:
+        """All of them as one vector, so that an optimiser step is one pass over it."""
+        heads = dict(params["action_head"], **{f"value.{k}": v for k, v in params["value_head"].items()})
+        parts = [[heads[name]] if name in heads else [params[p][name] for p in STACKED] for name in self.shapes]
+        return jnp.concatenate([value.T.reshape(-1) for values in parts for value in values])
+
+    def unpack(self, packed: Any) -> Params:
+        params: Params = {part: {} for part in (*STACKED, "action_head", "value_head")}
+        for name, value in self.arrays(packed).items():
+            if name.startswith("layers."):
+                params["actor"][name], params["critic"][name] = value[0].T, value[1].T
+            else:
+                head = "value_head" if name.startswith("value.") else "action_head"
+                params[head][name.removeprefix("value.")] = value.T
+        return params
+
+    def arrays(self, packed: Any) -> Params:
+        """The stacked arrays in the vector."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes.values()])
+        parts = jnp.split(packed, ends[:-1])
+        return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
     def rows(self, rollout: Rollout) -> Any:
         """Everything a minibatch needs as one matrix (B, columns)."""
@@ -92,30 +115,30 @@ class FastKernel:
 
     # -- the gradient -------------------------------------------------------------------------------------------------
 
-    def forward(self, packed: Params, features: Any) -> tuple[Any, Any]:
+    def forward(self, arrays: Params, features: Any) -> tuple[Any, Any]:
         """Outputs of the action head (A, B) and values (B,) for features (F, B)."""
         x = None
         for layer in self.layers:
-            weight, bias = packed[f"{layer}.weight"], packed[f"{layer}.bias"][:, :, None]
+            weight, bias = arrays[f"{layer}.weight"], arrays[f"{layer}.bias"][:, :, None]
             if x is None:  # both networks see the same input: one product
                 x = (weight.reshape(-1, weight.shape[2]) @ features).reshape(2, weight.shape[1], -1)
             else:
                 x = weight @ x
             x = self.activation(x + bias)
         assert x is not None
-        outputs = packed["output.weight"] @ x[0] + packed["output.bias"][:, None]
-        values = packed["value.output.weight"] @ x[1] + packed["value.output.bias"][:, None]
+        outputs = arrays["output.weight"] @ x[0] + arrays["output.bias"][:, None]
+        values = arrays["value.output.weight"] @ x[1] + arrays["value.output.bias"][:, None]
         return outputs, values[0]
 
-    def gradient(self, packed: Params, rows: Any, coefficients: Any) -> tuple[Params, Metrics]:
+    def gradient(self, packed: Any, rows: Any, coefficients: Any) -> tuple[Any, Metrics]:
         """The gradient of `ppo_loss`, and what `ppo_loss` returns."""
-        minibatch = self.columns(rows)
-        (outputs, values), pull = jax.vjp(lambda p: self.forward(p, minibatch.features), packed)
+        minibatch, arrays = self.columns(rows), self.arrays(packed)
+        (outputs, values), pull = jax.vjp(lambda arrays: self.forward(arrays, minibatch.features), arrays)
         if self.discrete:
             by_outputs, columns = categorical_gradient(outputs, minibatch, coefficients)
             by_log_std = None
         else:
-            by_outputs, by_log_std, columns = gaussian_gradient(outputs, packed["log_std"], minibatch, coefficients)
+            by_outputs, by_log_std, columns = gaussian_gradient(outputs, arrays["log_std"], minibatch, coefficients)
         by_values, columns["value_loss"] = value_gradient(values, minibatch, coefficients)
         # without the barrier XLA merges the head into the products behind it, and both become slow
         (grads,) = pull(jax.lax.optimization_barrier((by_outputs, by_values)))
@@ -124,12 +147,8 @@ class FastKernel:
         means = jnp.stack(list(columns.values())).mean(1)  # one sum over all of them
         losses = dict(zip(columns, means, strict=True))
         total = losses["policy_loss"] + coefficients.vf_coef * losses["value_loss"]
-        return grads, {"loss": total + coefficients.ent_coef * losses["entropy_loss"], **losses}
-
-
-def turned(value: Any) -> Any:
-    """Matrices (inputs, outputs) to (outputs, inputs) and back."""
-    return value.T
+        flat = jnp.concatenate([grads[name].reshape(-1) for name in self.shapes])
+        return flat, {"loss": total + coefficients.ent_coef * losses["entropy_loss"], **losses}
 
 
 # -- the loss ---------------------------------------------------------------------------------------------------------
