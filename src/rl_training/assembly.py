@@ -213,7 +213,7 @@ def lane_of(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str:
     return "host"
 
 
-def against_compiling(cfg: TrainConfig, env_fn: EnvFn | None) -> str | None:
+def against_compiling(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str | None:
     """Why a run cannot be one compiled program; None where it can."""
     from rl_training.jax.envs import find
 

@@ -1,5 +1,5 @@
 """Trains the members of a group or a sweep: plain `rl` processes side by side, each watched, none able to end another;
-where they are compiled runs, threads over one program (`seed_threads`).
+where they are compiled runs, threads over one program (`member_threads`).
 
 Members have sessions of their own, so a Ctrl-C reaches the parent alone, which passes it on once (a second one means
 "at once"). They stop by themselves when the parent is gone (`membership`).

@@ -18,7 +18,7 @@ from typing import Any
 
 from rl_training.atomic_io import atomic_write
 from rl_training.config import TrainConfig
-from rl_training.config_loading import load_config, parse_config, read_yaml
+from rl_training.config_loading import load_config
 from rl_training.config_sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config_yaml import dump_mapping
 from rl_training.experiments.curves import EVALUATION, TRAINING
@@ -135,10 +135,8 @@ class Sweep(RunSet):
     def sweep(self) -> str:
         return self.info.id
 
-    def config(self, trial: int) -> TrainConfig:
-        """The config of a trial, whose seed is its first; secrets stay `${env:NAME}`."""
-        path = self.path / "configs" / trial_file(trial)
-        return parse_config(read_yaml(path), source=str(path))
+    def config_file(self, trial: int | None = None) -> Path:
+        return self.path / "configs" / trial_file(trial or 0)
 
     def group_of(self, member: Member) -> str:
         return f"{self.info.id}/{_trial_name(member.trial)}"
@@ -154,13 +152,6 @@ class Sweep(RunSet):
 
     def record_fields(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **super().record_fields()}
-
-    def start_words(self, member: Member) -> list[str]:
-        config = self.path / "configs" / trial_file(member.trial or 0)
-        words = ["train", f"--config={config}", f"--seed={member.seed}"]
-        if Path(self.info.output_dir).expanduser().resolve() != self.output_dir.resolve():
-            words.append(f"--output-dir={self.output_dir}")  # the sweep was moved, or this is another folder
-        return words
 
     def to_run(self, *, retry_failed: bool) -> list[Member]:
         """The members that are not finished; those that failed only where somebody wants them tried again."""
