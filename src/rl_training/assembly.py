@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rl_training.collector import Collector
@@ -76,7 +77,10 @@ class Parts:
 def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> AnyTrainer:
     """Everything a run consists of, in the lane that the config asks for or that fits."""
     check_supported(cfg)
-    trainer = build_compiled(cfg) if lane_of(cfg, env_fn) == "compiled" else build_host(cfg, env_fn)
+    lane = lane_of(cfg, env_fn)
+    if lane == "host" and cfg.training.eval_lane == "compiled":
+        raise ConfigError("training.eval_lane: 'compiled' is for runs in the compiled lane, and this is none; use host")
+    trainer = build_compiled(cfg) if lane == "compiled" else build_host(cfg, env_fn)
     trainer.total_episodes = cfg.training.total_episodes
     return trainer
 
@@ -85,6 +89,7 @@ def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
     """Environment, agent and loop as one program."""
     from rl_training.jax.compiled import make_driver
     from rl_training.jax.envs import make
+    from rl_training.jax.evaluation import Evaluation
     from rl_training.jax.programs import fingerprint, shared
     from rl_training.trainers.compiled import CompiledTrainer
 
@@ -100,6 +105,9 @@ def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
     stops = (cfg.training.eval_frequency, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
     trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops)
     trainer.spaces = env.observation_space, env.action_space
+    if cfg.training.eval_lane == "compiled" and (episodes := cfg.training.num_eval_episodes):
+        make_evaluation = partial(Evaluation, agent.functions, env, episodes, description)
+        trainer.evaluation = shared(f"{episodes} episodes of {key}", make_evaluation)
     return trainer
 
 

@@ -171,6 +171,8 @@ class TrainingConfig:
     """Env steps between evaluations; 0 evaluates only at the end."""
     num_eval_episodes: int = 10
     """Episodes per evaluation; 0 never evaluates."""
+    eval_lane: Literal["host", "compiled"] = "host"
+    """host plays Gymnasium's environment; compiled plays all episodes of a compiled run at once on its JAX form."""
     checkpoint_frequency: int = 25_000
     """Env steps between checkpoints; 0 saves only at the start and the end."""
     stop_at_return: float | None = None

@@ -9,11 +9,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -41,20 +39,6 @@ logging: {tensorboard: false, terminal: false}
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("base.yaml").write_text(BASE)
-
-
-@pytest.fixture
-def compilations() -> Iterator[Counter[str]]:
-    """How often each function was compiled since the test began."""
-    counted: Counter[str] = Counter()
-
-    def listen(name: str, seconds: float, **facts: Any) -> None:
-        if "backend_compile" in name:
-            counted[str(facts.get("fun_name"))] += 1
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield counted
-    jax.monitoring.clear_event_listeners()
 
 
 def sweep(*words: str, **grid: Any) -> tuple[int, Sweep]:
