@@ -78,8 +78,8 @@ def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> AnyTrainer:
     """Everything a run consists of, in the lane that the config asks for or that fits."""
     check_supported(cfg)
     lane = lane_of(cfg, env_fn)
-    if lane == "host" and cfg.training.eval_lane == "compiled":
-        raise ConfigError("training.eval_lane: 'compiled' is for runs in the compiled lane, and this is none; use host")
+    if lane == "host" and (cfg.training.eval_lane == "compiled" or cfg.training.runs_per_program > 1):
+        raise ConfigError("training.eval_lane: compiled and training.runs_per_program need a run in the compiled lane")
     trainer = build_compiled(cfg) if lane == "compiled" else build_host(cfg, env_fn)
     trainer.total_episodes = cfg.training.total_episodes
     return trainer
@@ -98,10 +98,10 @@ def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
     env = make(cfg.env_id, cfg.env.kwargs, cfg.env.max_episode_steps)
     algorithm = build_algorithm(cfg, spec, hparams, env.observation_space, env.action_space, guard)
     agent = cast("HostAlgorithm", algorithm)
-    size = replay_size(cfg, env, agent.functions.replay)
-    key = fingerprint(agent.description, cfg.env_id, cfg.env, size)
+    size, runs = replay_size(cfg, env, agent.functions.replay), cfg.training.runs_per_program
+    key = fingerprint(agent.description, cfg.env_id, cfg.env, size, runs)
     description = key if is_our_own(cfg, spec) else None
-    driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description))
+    driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description, runs))
     stops = (cfg.training.eval_frequency, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
     trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops)
     trainer.spaces = env.observation_space, env.action_space

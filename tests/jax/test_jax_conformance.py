@@ -13,12 +13,22 @@ CONFIG: dict[str, Any] = {"backend": "jax", "lane": "host", "network": {"actor":
 NORMALIZED = {**CONFIG, "env": {"normalize_obs": True, "normalize_reward": True}}
 
 
-@pytest.mark.parametrize(("algo", "env_id"), [("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("sac", "Pendulum-v1")])
-def test_conforms(algo: str, env_id: str) -> None:
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id"),
+    [
+        ("dqn", "CartPole-v1"),
+        pytest.param("ppo", "CartPole-v1", marks=SLOW),
+        pytest.param("sac", "Pendulum-v1", marks=SLOW),
+    ],
+)
+def test_conforms_with_normalisation(algo: str, env_id: str) -> None:
     assert check_algorithm(algo, environments=[env_id], config=NORMALIZED).trained_on == (env_id,)
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("algo", ["reinforce", "ppo", "dqn", "pqn", "sac", "td3"])
 def test_conforms_on_every_kind_of_space(algo: str) -> None:
     report = check_algorithm(algo, config=CONFIG)

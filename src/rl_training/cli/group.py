@@ -55,8 +55,9 @@ def train_group(
 ) -> int:
     """Train every seed in a new group."""
     from rl_training.experiments.groups import SeedGroup
+    from rl_training.experiments.member_threads import for_many
 
-    group = SeedGroup.create(cfg, seeds, argv=argv, source=source, jobs=jobs, init_from=init_from)
+    group = SeedGroup.create(for_many(cfg, len(seeds)), seeds, argv=argv, source=source, jobs=jobs, init_from=init_from)
     with group.lock():
         return run_group(group, jobs, as_json=as_json)
 
@@ -75,15 +76,15 @@ def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | N
 
 def run_group(group: SeedGroup, jobs: int | None, *, as_json: bool) -> int:
     from rl_training.experiments.group_display import make_view
-    from rl_training.experiments.group_runner import GroupRunner, default_jobs
+    from rl_training.experiments.group_runner import GroupRunner, at_a_time
     from rl_training.experiments.member_threads import member_threads
 
-    count = len(group.unfinished())
-    at_a_time = min(jobs or default_jobs(), count)
-    note(f"{count} run{'s' if count > 1 else ''}, {at_a_time} at a time, in {group.path}")
-    view = make_view(live=group.config().logging.terminal)
+    cfg, count = group.config(), len(group.unfinished())
+    parallel = at_a_time(cfg, jobs, count)
+    note(f"{count} run{'s' if count > 1 else ''}, {parallel} at a time, in {group.path}")
+    view = make_view(live=cfg.logging.terminal)
     with member_threads(group, group.unfinished()) as thread:
-        exit_code = GroupRunner(group, at_a_time, view, thread=thread).run()
+        exit_code = GroupRunner(group, parallel, view, thread=thread).run()
     return finish(group, exit_code, as_json=as_json)
 
 

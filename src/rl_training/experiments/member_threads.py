@@ -27,6 +27,9 @@ from rl_training.types import RLTrainingError
 if TYPE_CHECKING:
     from rl_training.experiments.group_runner import Start
 
+MOST_TOGETHER = 128
+"""Runs of a group that an accelerator advances together where the user says nothing."""
+
 
 class MemberThread:
     """One member in motion; `words` are those of the command that a process would be started with."""
@@ -100,6 +103,16 @@ def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | 
     finally:
         for name in secrets:
             del os.environ[name]
+
+
+def for_many(cfg: TrainConfig, count: int) -> TrainConfig:
+    """A config for `count` seeds: on an accelerator, compiled runs that nobody divided otherwise are one program."""
+    if count == 1 or cfg.training.runs_per_program > 1 or not share_a_process([cfg]):
+        return cfg
+    from rl_training.jax.together import is_accelerated
+
+    together = min(count, MOST_TOGETHER) if is_accelerated() else 1
+    return replace(cfg, training=replace(cfg.training, runs_per_program=together))
 
 
 def share_a_process(configs: Sequence[TrainConfig]) -> bool:

@@ -17,10 +17,10 @@ from rl_training.config import TrainConfig
 from rl_training.config_loading import config_to_mapping, load_config, parse_config
 from rl_training.config_sweeps import SweepConfig, load_sweep, parse_sweep
 from rl_training.experiments.group_display import make_view
-from rl_training.experiments.group_runner import GroupRunner, default_jobs
+from rl_training.experiments.group_runner import GroupRunner, at_a_time
 from rl_training.experiments.group_summary import write_summary
 from rl_training.experiments.groups import SeedGroup
-from rl_training.experiments.member_threads import member_threads
+from rl_training.experiments.member_threads import for_many, member_threads
 from rl_training.experiments.sweeps import Sweep, write_sweep_summary
 from rl_training.run_names import readable_errors
 
@@ -44,9 +44,10 @@ class ExperimentRunner:
 
     def run_multiple_runs(self, config: ConfigLike, seeds: Sequence[int], *, jobs: int | None = None) -> dict[str, Any]:
         """Train once per seed, side by side; what `summary.json` of the group holds, and its folder."""
-        group = SeedGroup.create(self._config(config, {}), seeds, jobs=jobs)
+        cfg = for_many(self._config(config, {}), len(seeds))
+        group = SeedGroup.create(cfg, seeds, jobs=jobs)
         with group.lock(), member_threads(group, group.members) as thread:
-            GroupRunner(group, min(jobs or default_jobs(), len(seeds)), make_view(live=False), thread=thread).run()
+            GroupRunner(group, at_a_time(cfg, jobs, len(seeds)), make_view(live=False), thread=thread).run()
         return self._kept({"path": group.path, **write_summary(group)})
 
     def run_hyperparameter_sweep(
@@ -59,7 +60,8 @@ class ExperimentRunner:
         planned = Sweep.create(replace(config, parallel_jobs=jobs or config.parallel_jobs), overrides=self.overrides)
         with planned.lock(), member_threads(planned, planned.members) as thread:
             view, retries = make_view(live=False), planned.info.retries
-            GroupRunner(planned, planned.info.jobs, view, retries=retries, thread=thread).run()
+            parallel = at_a_time(planned.config(0), planned.info.jobs, len(planned.members))
+            GroupRunner(planned, parallel, view, retries=retries, thread=thread).run()
         return self._kept({"path": planned.path, **write_sweep_summary(planned)})
 
     def save_results(self, path: str | Path) -> Path:

@@ -87,6 +87,8 @@ class CompiledTrainer(Trainer):
         """Plays the evaluations, where they are compiled too."""
         self.pace = 1
         """Rollouts that take about CHUNK_SECONDS."""
+        if driver.together is not None:
+            driver.together.join()
 
     def train_step(self) -> Metrics:
         count = self.rollouts_ahead()
@@ -95,6 +97,7 @@ class CompiledTrainer(Trainer):
             loop = self.position.loop._replace(learner=self.algorithm.state)
             self.position.loop, record = self.driver.chunk(loop, np.int32(count))
             self.algorithm.state = self.position.loop.learner
+        count = int(self.position.loop.rollouts) - self.progress.env_steps // self.rollout_steps
         self._set_pace(count, perf_counter() - began)
         self.history = self._reports(count, record)
         self._check(record.faults)
@@ -161,4 +164,6 @@ class CompiledTrainer(Trainer):
         return parts if self.buffer is None else {**parts, "buffer": self.buffer}
 
     def close(self) -> None:
-        """Nothing to release: environments are arrays."""
+        """Nothing to release: environments are arrays. Runs that go together go on without this one."""
+        if self.driver.together is not None:
+            self.driver.together.leave()
