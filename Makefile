@@ -65,6 +65,7 @@ bench: $(INSTALLED) ## measure speed and memory beside the peers, into docs/benc
 
 bench-scores: $(INSTALLED) ## train every preset with its seeds and write docs/scores.md (hours)
 	$(BIN)/python benchmarks/scores.py
+	$(BIN)/python benchmarks/scores.py --backend jax
 
 docs: $(DOCS_INSTALLED) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -2,11 +2,13 @@
 
     python benchmarks/scores.py                       # every preset, seeds 0, 1, 2
     python benchmarks/scores.py --presets ppo/pendulum --jobs 2
-    python benchmarks/scores.py --peers --presets sac/halfcheetah      # Stable-Baselines3 instead, for the second table
+    python benchmarks/scores.py --backend jax         # the JAX lane on its presets, for a table beside torch
+    python benchmarks/scores.py --peers --presets sac/halfcheetah      # Stable-Baselines3 instead, for another one
 
 A score is the mean return of the run's final policy: greedy, 100 episodes on evaluation seeds, unmodified environment.
 The seeds are fixed in advance and every one is reported. Results are merged into docs/data/scores.json (the peer's
-into scores_sb3.json), from which docs/scores.md and the pictures in docs/assets are written.
+into scores_sb3.json, those of the JAX lane into scores_jax.json), from which docs/scores.md and the pictures in
+docs/assets are written.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data" / "scores.json"
 PAGE = ROOT / "docs" / "scores.md"
 PEER_DATA = ROOT / "docs" / "data" / "scores_sb3.json"
+JAX_DATA = ROOT / "docs" / "data" / "scores_jax.json"
 PICTURES = {"ppo": "learning_curve.svg", "dqn": "dqn_curves.svg", "sac,td3,crossq": "actor_critic_curves.svg"}
 """Algorithms, and the picture of their presets."""
 PICTURE_FOLDER = ROOT / "docs" / "assets"
@@ -49,6 +52,7 @@ GOALS: dict[str, tuple[str, float | None]] = {
     "dqn/mountaincar": ("every seed >= -120", -120.0),
     "dqn/lunarlander": ("every seed >= 180", 180.0),
     "dqn/bitflip": ("every seed >= -7", -7.0),
+    "pqn/cartpole": ("every seed >= 475", 475.0),
     "sac/pendulum": ("every seed >= -180", -180.0),
     "td3/pendulum": ("every seed >= -180", -180.0),
     "sac/lunarlander_continuous": ("every seed >= 200", 200.0),
@@ -57,6 +61,12 @@ GOALS: dict[str, tuple[str, float | None]] = {
     "crossq/halfcheetah": ("SAC's score in half its steps", None),
 }
 """What a preset wants to reach, in words and, where it is the same number for every seed, as a number."""
+JAX_PRESETS = (
+    "ppo/cartpole", "ppo/acrobot", "ppo/pendulum", "ppo/mountaincar_continuous", "reinforce/cartpole", "dqn/cartpole",
+    "dqn/mountaincar", "pqn/cartpole", "sac/pendulum", "td3/pendulum",
+)  # fmt: skip
+"""What is compiled from end to end; the others would play the same Gymnasium environments as torch."""
+TORCH_PRESETS = tuple(preset for preset in GOALS if preset != "pqn/cartpole")  # which is there in JAX only
 PEER_RUNS = {"sac/halfcheetah": ("--algorithm", "sac", "--env-id", "HalfCheetah-v5", "--total-timesteps", "100000")}
 
 
@@ -70,10 +80,10 @@ def run_json(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def score(preset: str, seed: int, output_dir: str) -> dict[str, Any]:
+def score(preset: str, seed: int, output_dir: str, backend: str) -> dict[str, Any]:
     """Train one seed and evaluate its final policy."""
     started = time.monotonic()
-    trained = run_json("train", preset, "--seed", str(seed), "--output-dir", output_dir)
+    trained = run_json("train", preset, "--seed", str(seed), "--output-dir", output_dir, "--backend", backend)
     seconds = time.monotonic() - started
     result = run_json("eval", trained["run"], "--episodes", str(EPISODES))
     curve = [json.loads(line) for line in (Path(trained["run"]) / "logs" / "evals.jsonl").read_text().splitlines()]
@@ -107,12 +117,12 @@ def write(path: Path, scores: dict[str, Any]) -> None:
     """The data, and the page and the pictures made of all there is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
-    write_page(read(DATA), read(PEER_DATA))
+    write_page(read(DATA), read(PEER_DATA), read(JAX_DATA))
     for algorithms, picture in PICTURES.items():
         draw(read(DATA), algorithms.split(","), PICTURE_FOLDER / picture)
 
 
-def write_page(scores: dict[str, Any], peers: dict[str, Any]) -> None:
+def write_page(scores: dict[str, Any], peers: dict[str, Any], compiled: dict[str, Any]) -> None:
     """docs/scores.md from the collected scores."""
     lines = [
         "# Scores of the presets",
@@ -125,13 +135,8 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any]) -> None:
         "|---|---|---|---|---|---|---|---|",
     ]
     for preset in sorted(scores, key=list(GOALS).index):
-        seeds = scores[preset]
-        returns = [seeds[seed]["return_mean"] for seed in sorted(seeds)]
-        cells = " | ".join(f"{seeds[seed]['return_mean']:.1f}" if seed in seeds else "not run" for seed in SEEDS)
-        steps = next(iter(seeds.values()))["env_steps"]
-        seconds = max(run["seconds"] for run in seeds.values())
-        mean = sum(returns) / len(returns)
-        lines.append(f"| `{preset}` | {steps:,} | {cells} | {mean:.1f} | {GOALS[preset][0]} | {seconds:.0f} |")
+        seconds = max(run["seconds"] for run in scores[preset].values())
+        lines.append(f"| `{preset}` | {row(preset, scores[preset])} | {seconds:.0f} |")
     lines += [
         "",
         "Each cell is",
@@ -142,11 +147,39 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any]) -> None:
         "```",
         "",
     ]
+    if compiled:
+        lines += beside_torch(scores, compiled)
     if any(preset in scores for preset in peers):
         lines += beside_peers(scores, peers)
     shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]
     lines += [f"![Learning curves](assets/{name})\n" for name in shown]
     PAGE.write_text("\n".join(lines))
+
+
+def row(preset: str, seeds: dict[str, Any]) -> str:
+    """The cells of one preset: env steps, the score of each seed, their mean, the goal."""
+    returns = [seeds[seed]["return_mean"] for seed in sorted(seeds)]
+    cells = " | ".join(f"{seeds[seed]['return_mean']:.1f}" if seed in seeds else "not run" for seed in SEEDS)
+    steps = next(iter(seeds.values()))["env_steps"]
+    return f"{steps:,} | {cells} | {sum(returns) / len(returns):.1f} | {GOALS[preset][0]}"
+
+
+def beside_torch(scores: dict[str, Any], compiled: dict[str, Any]) -> list[str]:
+    """The table of the presets that were trained with `--backend jax` as well."""
+    lines = [
+        "## The JAX lane beside torch",
+        "",
+        "The same presets with `--backend jax`: environment, agent and loop in one program. The final policy plays the",
+        "same Gymnasium episodes. How fast it is stands in [Benchmarks](benchmarks.md).",
+        "",
+        "| preset | backend | env steps | seed 0 | seed 1 | seed 2 | mean | goal |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for preset in sorted(compiled, key=list(GOALS).index):
+        for backend, seeds in (("torch", scores.get(preset)), ("jax", compiled[preset])):
+            if seeds:
+                lines.append(f"| `{preset}` | {backend} | {row(preset, seeds)} |")
+    return [*lines, ""]
 
 
 def beside_peers(scores: dict[str, Any], peers: dict[str, Any]) -> list[str]:
@@ -205,13 +238,16 @@ def draw(scores: dict[str, Any], algorithms: list[str], path: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--presets", default=",".join(GOALS), help="comma-separated; all by default")
+    parser.add_argument("--presets", help="comma-separated; by default all that the backend has a table for")
     parser.add_argument("--seeds", default=",".join(SEEDS))
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
+    parser.add_argument("--backend", choices=("torch", "jax"), default="torch")
     parser.add_argument("--output-dir", help="keep the run directories here")
     parser.add_argument("--peers", action="store_true", help="train Stable-Baselines3 instead, where it is a goal")
     arguments = parser.parse_args()
-    work = [(preset, int(seed)) for preset in arguments.presets.split(",") for seed in arguments.seeds.split(",")]
+    presets, path = (JAX_PRESETS, JAX_DATA) if arguments.backend == "jax" else (TORCH_PRESETS, DATA)
+    presets = arguments.presets.split(",") if arguments.presets else presets
+    work = [(preset, int(seed)) for preset in presets for seed in arguments.seeds.split(",")]
     if arguments.peers:
         for preset, seed in work:
             peers = read(PEER_DATA)
@@ -220,11 +256,12 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(arguments.jobs) as pool:
         output_dir = arguments.output_dir or scratch
-        for (preset, seed), result in zip(work, pool.map(lambda job: score(*job, output_dir), work), strict=True):
-            scores = read(DATA)
+        results = pool.map(lambda job: score(*job, output_dir, arguments.backend), work)
+        for (preset, seed), result in zip(work, results, strict=True):
+            scores = read(path)
             scores.setdefault(preset, {})[str(seed)] = result
-            write(DATA, scores)  # after every run: hours of them are not lost with the last
-    scores = read(DATA)
+            write(path, scores)  # after every run: hours of them are not lost with the last
+    scores = read(path)
     goals = {preset: GOALS[preset][1] for preset, _ in work}
     missed = [
         f"{preset} seed {seed}"

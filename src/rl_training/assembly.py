@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rl_training.collector import Collector
@@ -76,7 +77,10 @@ class Parts:
 def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> AnyTrainer:
     """Everything a run consists of, in the lane that the config asks for or that fits."""
     check_supported(cfg)
-    trainer = build_compiled(cfg) if lane_of(cfg, env_fn) == "compiled" else build_host(cfg, env_fn)
+    lane = lane_of(cfg, env_fn)
+    if lane == "host" and (cfg.training.eval_lane == "compiled" or cfg.training.runs_per_program > 1):
+        raise ConfigError("training.eval_lane: compiled and training.runs_per_program need a run in the compiled lane")
+    trainer = build_compiled(cfg) if lane == "compiled" else build_host(cfg, env_fn)
     trainer.total_episodes = cfg.training.total_episodes
     return trainer
 
@@ -85,6 +89,7 @@ def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
     """Environment, agent and loop as one program."""
     from rl_training.jax.compiled import make_driver
     from rl_training.jax.envs import make
+    from rl_training.jax.evaluation import Evaluation
     from rl_training.jax.programs import fingerprint, shared
     from rl_training.trainers.compiled import CompiledTrainer
 
@@ -93,13 +98,16 @@ def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
     env = make(cfg.env_id, cfg.env.kwargs, cfg.env.max_episode_steps)
     algorithm = build_algorithm(cfg, spec, hparams, env.observation_space, env.action_space, guard)
     agent = cast("HostAlgorithm", algorithm)
-    size = replay_size(cfg, env, agent.functions.replay)
-    key = fingerprint(agent.description, cfg.env_id, cfg.env, size)
+    size, runs = replay_size(cfg, env, agent.functions.replay), cfg.training.runs_per_program
+    key = fingerprint(agent.description, cfg.env_id, cfg.env, size, runs)
     description = key if is_our_own(cfg, spec) else None
-    driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description))
+    driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description, runs))
     stops = (cfg.training.eval_frequency, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
     trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops)
     trainer.spaces = env.observation_space, env.action_space
+    if cfg.training.eval_lane == "compiled" and (episodes := cfg.training.num_eval_episodes):
+        make_evaluation = partial(Evaluation, agent.functions, env, episodes, description)
+        trainer.evaluation = shared(f"{episodes} episodes of {key}", make_evaluation)
     return trainer
 
 
@@ -218,7 +226,7 @@ def lane_of(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str:
     return "host"
 
 
-def against_compiling(cfg: TrainConfig, env_fn: EnvFn | None) -> str | None:
+def against_compiling(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str | None:
     """Why a run cannot be one compiled program; None where it can."""
     from rl_training.jax.envs import find
 

@@ -165,10 +165,14 @@ class TrainingConfig:
     """Env steps between evaluations; 0 evaluates only at the end."""
     num_eval_episodes: int = 10
     """Episodes per evaluation; 0 never evaluates."""
+    eval_lane: Literal["host", "compiled"] = "host"
+    """host plays Gymnasium's environment; compiled plays all episodes of a compiled run at once on its JAX form."""
     checkpoint_frequency: int = 25_000
     """Env steps between checkpoints; 0 saves only at the start and the end."""
     stop_at_return: float | None = None
     """Stop when an evaluation's mean return reaches this; null trains to the end."""
+    runs_per_program: int = 1
+    """Compiled runs of a group or sweep that one program advances, by vmap; on an accelerator a group takes all."""
     num_threads: int = 1
     """Threads of torch and of NumPy's linear algebra; small networks are fastest with one. Part of what makes a run
     reproducible."""
@@ -179,6 +183,7 @@ class TrainingConfig:
         check_range(self, "eval_frequency", low=0, high=MAX_COUNT)
         check_range(self, "num_eval_episodes", low=0, high=MAX_COUNT)
         check_range(self, "checkpoint_frequency", low=0, high=MAX_COUNT)
+        check_range(self, "runs_per_program", low=1, high=1024)
         check_range(self, "num_threads", low=1, high=1024)
 
 

@@ -12,6 +12,8 @@ from rl_training.types import Array
 
 _LOG_2 = math.log(2.0)
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+"""Where state-dependent log standard deviations (SAC, CrossQ) stay, in torch and in JAX."""
 
 
 def log_softmax(logits: Array) -> Array:
@@ -28,6 +30,11 @@ def log_softmax(logits: Array) -> Array:
 def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Standard Gumbel noise: argmax(logits + gumbel) is a draw from softmax(logits). Always finite."""
     return rng.gumbel(size=shape)
+
+
+def raw_log_std(log_std: float) -> float:
+    """What a network must put out for a log standard deviation, which tanh squeezes between the bounds."""
+    return math.atanh(2.0 * (log_std - LOG_STD_MIN) / (LOG_STD_MAX - LOG_STD_MIN) - 1.0)
 
 
 def log_tanh_derivative(x: npt.ArrayLike) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -53,6 +53,7 @@ from rl_training.video import write_video
 
 if TYPE_CHECKING:
     from rl_training.assembly import AnyTrainer
+    from rl_training.trainers.compiled import CompiledTrainer
 
 ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
 STOP_PATIENCE = 1.0
@@ -279,7 +280,8 @@ def build_callbacks(
     callbacks: list[tuple[str, Any]] = [("guard", GuardCallback(trainer.guard))]
     if training.num_eval_episodes > 0:
         goal = training.stop_at_return
-        callbacks.append(("eval", EvalCallback(evaluate, logger, every=training.eval_frequency, stop_at_return=goal)))
+        play = cast("CompiledTrainer", trainer).evaluate if training.eval_lane == "compiled" else evaluate
+        callbacks.append(("eval", EvalCallback(play, logger, every=training.eval_frequency, stop_at_return=goal)))
     if cfg.logging.video_frequency > 0:
 
         def record(path: Path) -> Path:

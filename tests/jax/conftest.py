@@ -7,7 +7,9 @@ What is tested as users run it asks for `as_users_compile`.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -35,3 +37,19 @@ def optimisation(request: pytest.FixtureRequest, compile_cache: None) -> Iterato
 @pytest.fixture
 def as_users_compile() -> None:
     """Asks `optimisation` for all of it."""
+
+
+@pytest.fixture
+def compilations() -> Iterator[Counter[str]]:
+    """How often each function was compiled since the test began."""
+    import jax
+
+    counted: Counter[str] = Counter()
+
+    def listen(name: str, seconds: float, **facts: Any) -> None:
+        if "backend_compile" in name:
+            counted[str(facts.get("fun_name"))] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield counted
+    jax.monitoring.clear_event_listeners()

@@ -28,8 +28,9 @@ from rl_training.encoding import to_bounds
 from rl_training.hparams.crossq import SPEC, CrossQConfig
 from rl_training.models.backbones import TensorObs
 from rl_training.models.batch_renorm import RenormNetwork, concatenated
-from rl_training.models.heads import bounded_log_std, raw_log_std, tanh_gaussian_logprob
+from rl_training.models.heads import bounded_log_std, tanh_gaussian_logprob
 from rl_training.models.networks import as_tensors
+from rl_training.numerics import raw_log_std
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, ConfigError, Metrics, Obs, UpdateResult
 from rl_training.weights import POLICY_GAIN, VALUE_GAIN
 

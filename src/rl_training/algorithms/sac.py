@@ -32,15 +32,9 @@ from rl_training.encoding import to_bounds
 from rl_training.hparams.sac import SPEC, SACConfig
 from rl_training.models.backbones import TensorObs, build_backbone, width
 from rl_training.models.critics import QCritics
-from rl_training.models.heads import (
-    LOG_STD_MAX,
-    LOG_STD_MIN,
-    MASKED_LOGIT,
-    CategoricalHead,
-    SquashedGaussianHead,
-    raw_log_std,
-)
+from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
 from rl_training.models.networks import action_mask
+from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
 from rl_training.types import (
     ACTION_MASK,
     ActResult,

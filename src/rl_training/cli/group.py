@@ -6,8 +6,6 @@ What a group is and how it runs is in `experiments`; here are the seeds that wer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import UsageError
@@ -57,8 +55,9 @@ def train_group(
 ) -> int:
     """Train every seed in a new group."""
     from rl_training.experiments.groups import SeedGroup
+    from rl_training.experiments.member_threads import for_many
 
-    group = SeedGroup.create(cfg, seeds, argv=argv, source=source, jobs=jobs, init_from=init_from)
+    group = SeedGroup.create(for_many(cfg, len(seeds)), seeds, argv=argv, source=source, jobs=jobs, init_from=init_from)
     with group.lock():
         return run_group(group, jobs, as_json=as_json)
 
@@ -76,20 +75,16 @@ def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | N
 
 
 def run_group(group: SeedGroup, jobs: int | None, *, as_json: bool) -> int:
-    from rl_training.devices import pinned_threads
     from rl_training.experiments.group_display import make_view
-    from rl_training.experiments.group_runner import GroupRunner, default_jobs
-    from rl_training.experiments.seed_threads import SeedThread, compiles
+    from rl_training.experiments.group_runner import GroupRunner, at_a_time
+    from rl_training.experiments.member_threads import member_threads
 
-    thread = partial(SeedThread, group) if compiles(group) else None
-    count = len(group.unfinished())
-    at_a_time = min(jobs or default_jobs(), count)
-    note(f"{count} run{'s' if count > 1 else ''}, {at_a_time} at a time, in {group.path}")
-    cfg = group.config()
-    runner = GroupRunner(group, at_a_time, make_view(live=cfg.logging.terminal), thread=thread)
-    # around all threads, because each would put back what it found while others still compute
-    with pinned_threads(cfg.training.num_threads, "jax") if thread else nullcontext():
-        exit_code = runner.run()
+    cfg, count = group.config(), len(group.unfinished())
+    parallel = at_a_time(cfg, jobs, count)
+    note(f"{count} run{'s' if count > 1 else ''}, {parallel} at a time, in {group.path}")
+    view = make_view(live=cfg.logging.terminal)
+    with member_threads(group, group.unfinished()) as thread:
+        exit_code = GroupRunner(group, parallel, view, thread=thread).run()
     return finish(group, exit_code, as_json=as_json)
 
 

@@ -112,7 +112,8 @@ def resume_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, as_json
 
 def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_failed: bool, as_json: bool) -> int:
     from rl_training.experiments.group_display import make_view
-    from rl_training.experiments.group_runner import GroupRunner
+    from rl_training.experiments.group_runner import GroupRunner, at_a_time
+    from rl_training.experiments.member_threads import member_threads
 
     members = sweep.to_run(retry_failed=retry_failed)
     if not members:
@@ -120,12 +121,14 @@ def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_fail
         failed = f"; {len(left)} failed, --retries 1 tries them again" if left else ""
         note(f"nothing to do: {len(sweep.members) - len(left)} of {len(sweep.members)} runs are finished{failed}")
         return finish(sweep, int(bool(left)), as_json=as_json)
-    at_a_time = min(jobs or sweep.info.jobs, len(members))
-    note(f"{len(members)} runs of {len(sweep.info.trials)} trials, {at_a_time} at a time, in {sweep.path}")
-    view = make_view(live=sweep.config(0).logging.terminal)
+    cfg = sweep.config(0)
+    parallel = at_a_time(cfg, jobs or sweep.info.jobs, len(members))
+    note(f"{len(members)} runs of {len(sweep.info.trials)} trials, {parallel} at a time, in {sweep.path}")
+    view = make_view(live=cfg.logging.terminal)
     tries = sweep.info.retries if retries is None else retries
-    runner = GroupRunner(sweep, at_a_time, view, members=members, retries=tries)
-    return finish(sweep, runner.run(), as_json=as_json)
+    with member_threads(sweep, members) as thread:
+        exit_code = GroupRunner(sweep, parallel, view, members=members, retries=tries, thread=thread).run()
+    return finish(sweep, exit_code, as_json=as_json)
 
 
 def run_only(sweep: Sweep, number: int) -> int:

@@ -1,5 +1,5 @@
 """Trains the members of a group or a sweep: plain `rl` processes side by side, each watched, none able to end another;
-where they are compiled runs, threads over one program (`seed_threads`).
+where they are compiled runs, threads over one program (`member_threads`).
 
 Members have sessions of their own, so a Ctrl-C reaches the parent alone, which passes it on once (a second one means
 "at once"). They stop by themselves when the parent is gone (`membership`).
@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from rl_training.atomic_io import atomic_write
+from rl_training.config import TrainConfig
 from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_display import GroupView, Row
 from rl_training.experiments.members import Member, RunSet
@@ -331,6 +332,11 @@ def error_line(lines: Sequence[str]) -> str:
     number = errors[-1]
     is_unexpected = said[number].startswith("error: unexpected ") and number > 0
     return said[number - 1] if is_unexpected else said[number].removeprefix("error: ")
+
+
+def at_a_time(cfg: TrainConfig, jobs: int | None, count: int) -> int:
+    """Members side by side: one per core unless the user says otherwise, and never fewer than a program takes."""
+    return min(max(jobs or default_jobs(), cfg.training.runs_per_program), count)
 
 
 def default_jobs() -> int:

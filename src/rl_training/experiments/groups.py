@@ -16,7 +16,6 @@ from typing import Any
 from rl_training.atomic_io import atomic_write
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
-from rl_training.config_loading import parse_config, read_yaml
 from rl_training.config_yaml import dump_mapping
 from rl_training.experiments.members import Member, RunSet, directories, no_record, read_record
 from rl_training.run_names import Names, claim_directory, name_part, pick, readable_errors
@@ -113,10 +112,8 @@ class SeedGroup(RunSet):
     def plots(self) -> Path:
         return self.path / "plots"
 
-    def config(self) -> TrainConfig:
-        """The config of the members, whose seed is that of the first; secrets stay `${env:NAME}`."""
-        path = self.path / "configs" / "resolved.yaml"
-        return parse_config(read_yaml(path), source=str(path))
+    def config_file(self, trial: int | None = None) -> Path:
+        return self.path / "configs" / "resolved.yaml"
 
     def group_of(self, member: Member) -> str:
         return self.info.id
@@ -147,9 +144,7 @@ class SeedGroup(RunSet):
         return info.get("total_timesteps") == total and not is_short
 
     def start_words(self, member: Member) -> list[str]:
-        words = ["train", f"--config={self.path / 'configs' / 'resolved.yaml'}", f"--seed={member.seed}"]
-        if Path(self.config().output_dir).expanduser().resolve() != self.output_dir.resolve():
-            words.append(f"--output-dir={self.output_dir}")  # the group was moved, or this is another folder
+        words = super().start_words(member)
         return [*words, f"--init-from={self.info.init_from}"] if self.info.init_from is not None else words
 
     def resume_words(self, run: RunDir) -> list[str]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from rl_training.atomic_io import atomic_write
+from rl_training.config import TrainConfig
+from rl_training.config_loading import parse_config, read_yaml
 from rl_training.run_lock import Holder, RunLock
 from rl_training.run_names import age, readable_errors
 from rl_training.runs import RunDir
@@ -77,6 +79,15 @@ class RunSet(ABC):
         return None
 
     @abstractmethod
+    def config_file(self, trial: int | None = None) -> Path:
+        """Where the config of a trial is frozen; a group has but one."""
+
+    def config(self, trial: int | None = None) -> TrainConfig:
+        """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
+        path = self.config_file(trial)
+        return parse_config(read_yaml(path), source=str(path))
+
+    @abstractmethod
     def group_of(self, member: Member) -> str:
         """What a member writes as its `group`."""
 
@@ -92,9 +103,12 @@ class RunSet(ABC):
     def total(self, member: Member) -> int:
         """Env steps that a member trains for."""
 
-    @abstractmethod
     def start_words(self, member: Member) -> list[str]:
         """What to run after `rl` for a member that has no run yet."""
+        words = ["train", f"--config={self.config_file(member.trial)}", f"--seed={member.seed}"]
+        if Path(self.config(member.trial).output_dir).expanduser().resolve() != self.output_dir.resolve():
+            words.append(f"--output-dir={self.output_dir}")  # it was moved, or this is another folder
+        return words
 
     def resume_words(self, run: RunDir) -> list[str]:
         """What to run after `rl` for one that has."""

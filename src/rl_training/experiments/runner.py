@@ -1,6 +1,7 @@
 """`ExperimentRunner`: one run, several seeds or a whole sweep from Python, with the results in one place.
 
-A front: single runs train in this process, groups and sweeps in processes of their own as on the command line.
+A front: single runs train in this process, groups and sweeps as on the command line: in processes of their own or,
+where they are compiled runs, in threads.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from rl_training.config import TrainConfig
 from rl_training.config_loading import config_to_mapping, load_config, parse_config
 from rl_training.config_sweeps import SweepConfig, load_sweep, parse_sweep
 from rl_training.experiments.group_display import make_view
-from rl_training.experiments.group_runner import GroupRunner, default_jobs
+from rl_training.experiments.group_runner import GroupRunner, at_a_time
 from rl_training.experiments.group_summary import write_summary
 from rl_training.experiments.groups import SeedGroup
+from rl_training.experiments.member_threads import for_many, member_threads
 from rl_training.experiments.sweeps import Sweep, write_sweep_summary
 from rl_training.run_names import readable_errors
 
@@ -41,10 +43,11 @@ class ExperimentRunner:
         return self._kept({**record, "metrics": result.metrics})
 
     def run_multiple_runs(self, config: ConfigLike, seeds: Sequence[int], *, jobs: int | None = None) -> dict[str, Any]:
-        """Train once per seed, each in its own process; what `summary.json` of the group holds, and its folder."""
-        group = SeedGroup.create(self._config(config, {}), seeds, jobs=jobs)
-        with group.lock():
-            GroupRunner(group, min(jobs or default_jobs(), len(seeds)), make_view(live=False)).run()
+        """Train once per seed, side by side; what `summary.json` of the group holds, and its folder."""
+        cfg = for_many(self._config(config, {}), len(seeds))
+        group = SeedGroup.create(cfg, seeds, jobs=jobs)
+        with group.lock(), member_threads(group, group.members) as thread:
+            GroupRunner(group, at_a_time(cfg, jobs, len(seeds)), make_view(live=False), thread=thread).run()
         return self._kept({"path": group.path, **write_summary(group)})
 
     def run_hyperparameter_sweep(
@@ -55,9 +58,10 @@ class ExperimentRunner:
             sweep = parse_sweep(sweep)
         config = sweep if isinstance(sweep, SweepConfig) else load_sweep(sweep)
         planned = Sweep.create(replace(config, parallel_jobs=jobs or config.parallel_jobs), overrides=self.overrides)
-        with planned.lock():
-            view = make_view(live=False)
-            GroupRunner(planned, planned.info.jobs, view, retries=planned.info.retries).run()
+        with planned.lock(), member_threads(planned, planned.members) as thread:
+            view, retries = make_view(live=False), planned.info.retries
+            parallel = at_a_time(planned.config(0), planned.info.jobs, len(planned.members))
+            GroupRunner(planned, parallel, view, retries=retries, thread=thread).run()
         return self._kept({"path": planned.path, **write_sweep_summary(planned)})
 
     def save_results(self, path: str | Path) -> Path:

@@ -141,10 +141,8 @@ class Sweep(RunSet):
     def sweep(self) -> str:
         return self.info.id
 
-    def config(self, trial: int) -> TrainConfig:
-        """The config of a trial, whose seed is its first; secrets stay `${env:NAME}`."""
-        path = self.path / "configs" / trial_file(trial)
-        return parse_config(read_yaml(path), source=str(path))
+    def config_file(self, trial: int | None = None) -> Path:
+        return self.path / "configs" / trial_file(trial or 0)
 
     def group_of(self, member: Member) -> str:
         return f"{self.info.id}/{_trial_name(member.trial)}"
@@ -160,13 +158,6 @@ class Sweep(RunSet):
 
     def record_fields(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **super().record_fields()}
-
-    def start_words(self, member: Member) -> list[str]:
-        config = self.path / "configs" / trial_file(member.trial or 0)
-        words = ["train", f"--config={config}", f"--seed={member.seed}"]
-        if Path(self.info.output_dir).expanduser().resolve() != self.output_dir.resolve():
-            words.append(f"--output-dir={self.output_dir}")  # the sweep was moved, or this is another folder
-        return words
 
     def add_trial(self, values: Mapping[str, Any]) -> int:
         """Freeze the config of a further trial of a sweep that grows; returns its number."""

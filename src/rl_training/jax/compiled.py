@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from rl_training.jax.dist import draw
 from rl_training.jax.executables import Program
 from rl_training.jax.faults import Faults, faults_of
 from rl_training.jax.replay import Ring, empty_ring, sample, store
+from rl_training.jax.together import Together
 from rl_training.jax.types import Batch, JaxAlgorithm, JaxEnv, Metrics
 from rl_training.seeding import stream
 from rl_training.types import BoxSpec
@@ -64,17 +66,25 @@ class Driver(NamedTuple):
     """(learner state, root key) -> the loop before its first rollout"""
     chunk: Callable[[Loop, Any], tuple[Loop, Record]]
     """(loop, number of rollouts) -> the loop after them; the loop that went in is gone"""
-    compiling: threading.Lock
+    compiling: AbstractContextManager[Any]
     """Held during the first chunk of each run, so that runs in several threads compile once."""
+    together: Together | None = None
+    """Where runs meet that take their chunks as one program; then a chunk may be shorter than asked for."""
 
 
 def make_driver(
-    algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, replay_size: int = 0, description: str | None = None
+    algorithm: JaxAlgorithm,
+    env: JaxEnv,
+    num_envs: int,
+    replay_size: int = 0,
+    description: str | None = None,
+    runs_per_program: int = 1,
 ) -> Driver:
     """Compiled on first use; both programs depend on sizes and switches alone, never on a numeric hyperparameter.
 
     `replay_size` is the number of transitions an off-policy algorithm learns from. With a `description` of all that
-    decides on the programs they are kept for the next process (`executables.py`).
+    decides on the programs they are kept for the next process (`executables.py`). `runs_per_program` runs take their
+    chunks together (`together.py`).
     """
     iterate = jax.jit(partial(iteration, algorithm, env, num_envs))  # traced once, though it is asked for its shapes
 
@@ -98,8 +108,11 @@ def make_driver(
         carried: tuple[Loop, Record] = jax.lax.fori_loop(0, count, body, (loop, empty))
         return carried
 
-    programs = Program(start, description), Program(chunk, description, donate_argnums=0)
-    return Driver(*programs, threading.Lock())
+    first = Program(start, description)
+    if runs_per_program > 1:
+        together = Together(chunk, runs_per_program, description)
+        return Driver(first, together.chunk, nullcontext(), together)
+    return Driver(first, Program(chunk, description, donate_argnums=0), threading.Lock())
 
 
 def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> tuple[Loop, Record]:

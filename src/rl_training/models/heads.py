@@ -15,13 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.models.initialization import linear
+from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN
 from rl_training.types import Array, BoxSpec, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
 from rl_training.weights import POLICY_GAIN, VALUE_GAIN
 
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
-"""Where state-dependent log standard deviations (SAC, CrossQ) stay."""
 
 
 class ActionParams(NamedTuple):
@@ -303,11 +302,6 @@ def gaussian_logprob_entropy(params: ActionParams, actions: Tensor) -> tuple[Ten
 def bounded_log_std(raw: Tensor) -> Tensor:
     """An output of any size squeezed into the bounds of log standard deviations."""
     return LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
-
-
-def raw_log_std(log_std: float) -> float:
-    """What must be put out for a log standard deviation: the inverse of `bounded_log_std`."""
-    return math.atanh(2.0 * (log_std - LOG_STD_MIN) / (LOG_STD_MAX - LOG_STD_MIN) - 1.0)
 
 
 def tanh_gaussian_logprob(pre_tanh: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

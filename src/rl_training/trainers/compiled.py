@@ -14,8 +14,10 @@ from time import perf_counter
 import numpy as np
 
 from rl_training.collector import CollectStats, Episode
+from rl_training.eval import EvalResult
 from rl_training.guards import Guard, part_suspects, search
 from rl_training.jax.compiled import MAX_ROLLOUTS, Driver, Loop, Record
+from rl_training.jax.evaluation import Evaluation
 from rl_training.jax.faults import Faults, are_none, in_batch, in_learner
 from rl_training.jax.host import HostAlgorithm
 from rl_training.jax.pytrees import restored, tree_state
@@ -81,8 +83,12 @@ class CompiledTrainer(Trainer):
         self.schedule = algorithm.functions.replay
         self.buffer = SavedRing(self.position) if self.schedule is not None else None
         """The ring of an off-policy algorithm, as checkpoints know it."""
+        self.evaluation: Evaluation | None = None
+        """Plays the evaluations, where they are compiled too."""
         self.pace = 1
         """Rollouts that take about CHUNK_SECONDS."""
+        if driver.together is not None:
+            driver.together.join()
 
     def train_step(self) -> Metrics:
         count = self.rollouts_ahead()
@@ -91,11 +97,19 @@ class CompiledTrainer(Trainer):
             loop = self.position.loop._replace(learner=self.algorithm.state)
             self.position.loop, record = self.driver.chunk(loop, np.int32(count))
             self.algorithm.state = self.position.loop.learner
+        count = int(self.position.loop.rollouts) - self.progress.env_steps // self.rollout_steps
         self._set_pace(count, perf_counter() - began)
         self.history = self._reports(count, record)
         self._check(record.faults)
         self.episodes = [episode for report in self.history for episode in report.episodes]
         return self.history[-1].metrics
+
+    def evaluate(self) -> EvalResult:
+        """Greedy episodes on the JAX environment."""
+        assert self.evaluation is not None, "asked for by training.eval_lane"
+        agent = self.algorithm
+        returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed)
+        return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan))
 
     def rollouts_ahead(self) -> int:
         """How many rollouts the next chunk has."""
@@ -150,4 +164,6 @@ class CompiledTrainer(Trainer):
         return parts if self.buffer is None else {**parts, "buffer": self.buffer}
 
     def close(self) -> None:
-        """Nothing to release: environments are arrays."""
+        """Nothing to release: environments are arrays. Runs that go together go on without this one."""
+        if self.driver.together is not None:
+            self.driver.together.leave()

@@ -32,12 +32,12 @@ from rl_training.jax.nets import Params, library
 from rl_training.jax.optimizer import optimizer_step
 from rl_training.jax.statistics import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
+from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
 from rl_training.types import BoxSpec, ConfigError
 
 __all__ = ["HYPER", "SPEC", "SACConfig", "actor_loss", "sac", "tanh_gaussian", "temperature_loss"]
 
 HYPER = (*OFF_POLICY_HYPER, "tau", "alpha")
-LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
 def actor_loss(logprobs: Any, values: Any, alpha: Any) -> Any:
@@ -83,7 +83,7 @@ class SoftActorCritic(Learner):
         params, valuing = self.actor.init(rng), self.critics.init(rng)
         # a first policy of mean 0 and standard deviation 1 before the tanh
         params["head.output.weight"] *= np.float32(0.01)
-        params["head.output.bias"][self.size :] = math.atanh(-2.0 * LOG_STD_MIN / (LOG_STD_MAX - LOG_STD_MIN) - 1.0)
+        params["head.output.bias"][self.size :] = raw_log_std(0.0)
         networks: dict[str, Params] = {"critics": valuing}
         if self.hp.alpha is None:
             networks["temperature"] = {"log_alpha": np.zeros(1, np.float32)}

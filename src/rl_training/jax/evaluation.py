@@ -1,0 +1,61 @@
+"""Evaluation as one program: whole greedy episodes on the JAX environment, all of them at once.
+
+Episodes are those that `envs/gym_adapter.py` plays one step at a time: the same seeds, the same luck. Where the
+environment has a twin in Gymnasium, its evaluation there begins elsewhere and scores alike.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.jax.compiled import to_env
+from rl_training.jax.executables import Program
+from rl_training.jax.types import JaxAlgorithm, JaxEnv
+from rl_training.seeding import episode_seed
+from rl_training.types import Array
+
+
+class Evaluation:
+    """Plays a fixed number of episodes with any state of an algorithm; compiled on first use, shared by runs."""
+
+    def __init__(self, algorithm: JaxAlgorithm, env: JaxEnv, episodes: int, description: str | None = None) -> None:
+        def evaluation(state: Any, env_steps: Any, seeds: Any) -> tuple[Any, Any]:
+            return jax.vmap(partial(episode, algorithm, env, algorithm.policy(state, env_steps)))(seeds)
+
+        self.episodes = episodes
+        self.program = Program(evaluation, description)
+        self.compiling = threading.Lock()
+        self.is_compiled = False
+
+    def __call__(self, state: Any, env_steps: int, seed: int) -> tuple[Array, Array]:
+        """Returns and lengths of the evaluation episodes of a run with this seed."""
+        resets = [np.random.default_rng(episode_seed(seed, k)) for k in range(self.episodes)]  # what Gymnasium makes
+        seeds = np.array([rng.integers(2**32) for rng in resets], np.uint32)
+        with nullcontext() if self.is_compiled else self.compiling:
+            returns, lengths = self.program(state, np.float32(env_steps), seeds)
+        self.is_compiled = True
+        return np.asarray(returns, np.float64), np.asarray(lengths, np.int64)
+
+
+def episode(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, seed: Any) -> tuple[Any, Any]:
+    """Return and length of one greedy episode. Under `vmap`, those that have ended wait for the longest."""
+    init_key, step_key = jax.random.split(jax.random.key(seed))
+
+    def step(playing: tuple[Any, ...]) -> tuple[Any, ...]:
+        state, carry, _, total, time = playing
+        actions, carry, _ = algorithm.act(policy, env.obs(state), carry, (time == 0)[None], None, True)
+        key = jax.random.fold_in(step_key, time)
+        state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env, actions), key)
+        return state, carry, (terminated | truncated)[0], total + rewards[0], time + np.uint32(1)
+
+    nothing = (jnp.zeros((), bool), jnp.zeros((), jnp.float32), jnp.zeros((), jnp.uint32))
+    begin = (env.init(init_key, 1), algorithm.initial_carry(1), *nothing)
+    played = jax.lax.while_loop(lambda playing: ~playing[2], step, begin)
+    return played[3], played[4]
