@@ -322,7 +322,7 @@ JAX_MANY_SEEDS = Contest(
     title="A hundred seeds of five tasks in JAX",
     text="Minutes that 100 seeds of PPO take on each of CartPole-v1, Acrobot-v1, MountainCar-v0, "
     "MountainCarContinuous-v0 and Pendulum-v1, 100,000 env steps each: 500 ordinary runs with their directories, "
-    "metrics, checkpoints at the start and the end, and a final evaluation of 10 episodes in Gymnasium.",
+    "metrics, checkpoints at the start and the end, and a final evaluation of 10 episodes on the JAX environment.",
     measures=(
         Measure("minutes", "minutes", "lower", 1, limit=8.0),
         Measure("env_steps_per_second", "env steps/s"),

@@ -28,6 +28,7 @@ def train(env_id: str, seeds: int, timesteps: int, folder: str) -> dict[str, Any
         "--total-timesteps": timesteps,
         "--training.eval-frequency": 0,
         "--training.num-eval-episodes": 10,
+        "--training.eval-lane": "compiled",
         "--training.checkpoint-frequency": 0,
         "--output-dir": folder,
     }

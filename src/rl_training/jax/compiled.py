@@ -9,9 +9,7 @@ Randomness is a function of the root key and the number of the rollout. There is
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
@@ -66,8 +64,6 @@ class Driver(NamedTuple):
     """(learner state, root key) -> the loop before its first rollout"""
     chunk: Callable[[Loop, Any], tuple[Loop, Record]]
     """(loop, number of rollouts) -> the loop after them; the loop that went in is gone"""
-    compiling: AbstractContextManager[Any]
-    """Held during the first chunk of each run, so that runs in several threads compile once."""
     together: Together | None = None
     """Where runs meet that take their chunks as one program; then a chunk may be shorter than asked for."""
 
@@ -111,8 +107,8 @@ def make_driver(
     first = Program(start, description)
     if runs_per_program > 1:
         together = Together(chunk, runs_per_program, description)
-        return Driver(first, together.chunk, nullcontext(), together)
-    return Driver(first, Program(chunk, description, donate_argnums=0), threading.Lock())
+        return Driver(first, together.chunk, together)
+    return Driver(first, Program(chunk, description, donate_argnums=0))
 
 
 def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> tuple[Loop, Record]:

@@ -6,8 +6,6 @@ environment has a twin in Gymnasium, its evaluation there begins elsewhere and s
 
 from __future__ import annotations
 
-import threading
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -31,16 +29,12 @@ class Evaluation:
 
         self.episodes = episodes
         self.program = Program(evaluation, description)
-        self.compiling = threading.Lock()
-        self.is_compiled = False
 
     def __call__(self, state: Any, env_steps: int, seed: int) -> tuple[Array, Array]:
         """Returns and lengths of the evaluation episodes of a run with this seed."""
         resets = [np.random.default_rng(episode_seed(seed, k)) for k in range(self.episodes)]  # what Gymnasium makes
         seeds = np.array([rng.integers(2**32) for rng in resets], np.uint32)
-        with nullcontext() if self.is_compiled else self.compiling:
-            returns, lengths = self.program(state, np.float32(env_steps), seeds)
-        self.is_compiled = True
+        returns, lengths = self.program(state, np.float32(env_steps), seeds)
         return np.asarray(returns, np.float64), np.asarray(lengths, np.int64)
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
@@ -38,18 +38,32 @@ FOLDERS = (".", "hparams", "jax", "jax/algorithms", "jax/envs")
 
 
 class Program:
-    """A jitted function that is loaded at its first call where it was compiled before; `None` keeps it off the disk."""
+    """A jitted function that is loaded at its first call where it was compiled before; `None` keeps it off the disk.
+
+    Threads that call it first at the same moment compile it once.
+    """
 
     def __init__(self, function: Callable[..., Any], description: str | None, **jit_options: Any) -> None:
         self.jitted = jax.jit(function, **jit_options)
         self.question = f"{function.__name__} {jit_options} {description}"
-        self.run: Callable[..., Any] | None = None if description is not None else self.jitted
+        self.is_kept = description is not None
+        self.run: Callable[..., Any] | None = None
+        self.first_call = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
-        if self.run is None:
-            path = trusted_folder() and program_path(f"{self.question} {shapes(args)}")
-            self.run = (load(path, args) or compile_and_save(self.jitted, args, path)) if path else self.jitted
-        return self.run(*args)
+        if self.run is not None:
+            return self.run(*args)
+        with self.first_call:
+            run = self.run or self._prepared(args)
+            result = run(*args)
+            self.run = run
+        return result
+
+    def _prepared(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        if not self.is_kept or not trusted_folder():
+            return cast(Callable[..., Any], self.jitted)
+        path = program_path(f"{self.question} {shapes(args)}")
+        return load(path, args) or compile_and_save(self.jitted, args, path)
 
 
 def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:

@@ -8,7 +8,6 @@ computed or logged: each rollout has its own row, as in the host lane.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from time import perf_counter
 
 import numpy as np
@@ -93,7 +92,7 @@ class CompiledTrainer(Trainer):
     def train_step(self) -> Metrics:
         count = self.rollouts_ahead()
         began = perf_counter()
-        with self.clock.measure("compiled"), self.driver.compiling if self.pace == 1 else nullcontext():
+        with self.clock.measure("compiled"):
             loop = self.position.loop._replace(learner=self.algorithm.state)
             self.position.loop, record = self.driver.chunk(loop, np.int32(count))
             self.algorithm.state = self.position.loop.learner
