@@ -26,11 +26,13 @@ from rl_training.algorithms.off_policy import (
     host_forward,
     td_targets,
 )
+from rl_training.algorithms.sac_kernel import SACKernel
 from rl_training.config import BackboneConfig
 from rl_training.context import BuildContext
 from rl_training.encoding import to_bounds
 from rl_training.hparams.sac import SPEC, SACConfig
 from rl_training.models.backbones import TensorObs, build_backbone, width
+from rl_training.models.critic_kernel import CriticStep, fits
 from rl_training.models.critics import QCritics
 from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
 from rl_training.models.networks import action_mask
@@ -162,7 +164,9 @@ class SAC(OffPolicyAlgorithm):
         self.critics = QCritics(obs_space, space, ctx.network.critic, rng, hp.num_critics)
         self.learner("actor", actor)
         self.learner("critics", self.critics)
-        self.target("critics")
+        target = cast(QCritics, self.target("critics").network)
+        fast = hp.kernel == "auto" and isinstance(actor, GaussianActor) and fits(actor.backbone, self.critics)
+        self.kernel = SACKernel(cast(GaussianActor, actor), self.critics, target) if fast else None
         if isinstance(actor, GaussianActor):
             self.actions: SampledActions | CountedActions = SampledActions(actor, self)
             self.policy: NetworkPolicy = GaussianPolicy(actor, self)
@@ -192,24 +196,42 @@ class SAC(OffPolicyAlgorithm):
 
     def improve_critics(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> Tensor:
         """One step towards the soft Bellman targets; returns the errors (E, B)."""
+        step = self.critics_gradient(rows, alpha)
+        metrics["critic_loss"] = step.loss
+        metrics["critic_grad_norm"] = self.apply("critics", step.loss, metrics)
+        metrics["value_mean"] = step.value_mean
+        return step.errors
+
+    def critics_gradient(self, rows: Transitions, alpha: Tensor | float) -> CriticStep:
+        if self.kernel is not None:
+            return self.kernel.critics_gradient(rows, float(alpha), self.action_noise(rows))
         with torch.no_grad():
             soft_values = self.actions.soft_values(rows.next_obs, alpha)
             targets = td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
         values = self.actions.values_taken(rows)
         loss = critic_loss(values, targets, rows.weights)
-        metrics["critic_loss"] = loss.detach()
-        metrics["critic_grad_norm"] = self.step("critics", loss, metrics)
-        metrics["value_mean"] = values.detach().mean()
-        return (values - targets).detach()
+        self.learners["critics"].backward(loss)
+        return CriticStep(loss.detach(), values.detach().mean(), (values - targets).detach())
 
     def improve_actor(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> Tensor:
         """One step towards what the critics value; returns the log-densities of the actions (B,)."""
+        loss, logprobs = self.actor_gradient(rows, alpha)
+        metrics["actor_loss"] = loss
+        metrics["entropy"] = -logprobs.mean()
+        metrics["actor_grad_norm"] = self.apply("actor", loss, metrics)
+        return logprobs
+
+    def actor_gradient(self, rows: Transitions, alpha: Tensor | float) -> tuple[Tensor | float, Tensor]:
+        if self.kernel is not None:
+            return self.kernel.actor_gradient(rows, float(alpha), self.action_noise(rows))
         logprobs, values = self.actions.logprobs_and_values(rows.obs)
         loss = actor_loss(logprobs, values, alpha)
-        metrics["actor_loss"] = loss.detach()
-        metrics["entropy"] = -logprobs.detach().mean()
-        metrics["actor_grad_norm"] = self.step("actor", loss, metrics)
-        return logprobs.detach()
+        self.learners["actor"].backward(loss)
+        return loss.detach(), logprobs.detach()
+
+    def action_noise(self, rows: Transitions) -> Array:
+        """Of a sample for every row, as the kernel takes it."""
+        return self.noise(*rows.actions.flatten(1).shape).numpy()
 
     def improve_temperature(self, logprobs: Tensor, metrics: Metrics) -> None:
         """One step towards the target entropy, where the temperature is learnt."""

@@ -21,11 +21,13 @@ from rl_training.algorithms.off_policy import (
     host_forward,
     td_targets,
 )
+from rl_training.algorithms.td3_kernel import TD3Kernel
 from rl_training.config import BackboneConfig
 from rl_training.context import BuildContext
 from rl_training.encoding import to_bounds
 from rl_training.hparams.td3 import SPEC, TD3Config
 from rl_training.models.backbones import TensorObs, build_backbone, width
+from rl_training.models.critic_kernel import CriticStep, fits
 from rl_training.models.critics import QCritics
 from rl_training.models.initialization import linear
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, SpaceSpec, UpdateResult
@@ -85,8 +87,10 @@ class TD3(OffPolicyAlgorithm):
         self.critics = QCritics(ctx.observation_space, space, ctx.network.critic, rng, hp.num_critics)
         self.learner("actor", self.actor)
         self.learner("critics", self.critics)
-        self.target("actor")
-        self.target("critics")
+        target_actor = cast(DeterministicActor, self.target("actor").network)
+        targets = cast(QCritics, self.target("critics").network)
+        fast = hp.kernel == "auto" and fits(self.actor.backbone, self.critics)
+        self.kernel = TD3Kernel(self.actor, target_actor, self.critics, targets) if fast else None
         self.policy = DeterministicPolicy(self.actor, self, hp.exploration_noise)
 
     def update(self, batch: Batch) -> UpdateResult:
@@ -101,23 +105,40 @@ class TD3(OffPolicyAlgorithm):
 
     def improve_critics(self, rows: Transitions, metrics: Metrics) -> Tensor:
         """One step towards the targets; returns the errors (E, B)."""
+        step = self.critics_gradient(rows)
+        metrics["critic_loss"] = step.loss
+        metrics["critic_grad_norm"] = self.apply("critics", step.loss, metrics)
+        metrics["value_mean"] = step.value_mean
+        return step.errors
+
+    def critics_gradient(self, rows: Transitions) -> CriticStep:
+        if self.kernel is not None:
+            return self.kernel.critics_gradient(rows, self.with_noise)
         with torch.no_grad():
-            next_actions = self.targets["actor"].network(rows.next_obs)
-            if self.hp.target_noise > 0.0:
-                noise = self.noise(*next_actions.shape)
-                next_actions = smoothed(next_actions, noise, self.hp.target_noise, self.hp.target_noise_clip)
+            next_actions = self.with_noise(self.targets["actor"].network(rows.next_obs))
             next_values = self.targets["critics"].network(rows.next_obs, next_actions).amin(0)
             targets = td_targets(rows.rewards, rows.discounts, rows.terminated, next_values)
         values = self.critics(rows.obs, rows.actions)
         loss = critic_loss(values, targets, rows.weights)
-        metrics["critic_loss"] = loss.detach()
-        metrics["critic_grad_norm"] = self.step("critics", loss, metrics)
-        metrics["value_mean"] = values.detach().mean()
-        return cast(Tensor, (values - targets).detach())
+        self.learners["critics"].backward(loss)
+        return CriticStep(loss.detach(), values.detach().mean(), (values - targets).detach())
+
+    def with_noise(self, actions: Tensor) -> Tensor:
+        """The target's actions with their noise, if they have any."""
+        if self.hp.target_noise == 0.0:
+            return actions
+        return smoothed(actions, self.noise(*actions.shape), self.hp.target_noise, self.hp.target_noise_clip)
 
     def improve_actor(self, rows: Transitions, metrics: Metrics) -> None:
         """One step towards what the first critic values."""
+        loss = self.actor_gradient(rows)
+        metrics["actor_loss"] = loss
+        metrics["actor_grad_norm"] = self.apply("actor", loss, metrics)
+
+    def actor_gradient(self, rows: Transitions) -> Tensor | float:
+        if self.kernel is not None:
+            return self.kernel.actor_gradient(rows)
         with self.learners["critics"].frozen():
-            loss = -self.critics(rows.obs, self.actor(rows.obs))[0].mean()
-        metrics["actor_loss"] = loss.detach()
-        metrics["actor_grad_norm"] = self.step("actor", loss, metrics)
+            loss: Tensor = -self.critics(rows.obs, self.actor(rows.obs))[0].mean()
+        self.learners["actor"].backward(loss)
+        return loss.detach()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import WIDE_NETWORK, OffPolicyHparams, supports_bounded_box, supports_discrete
@@ -24,6 +25,8 @@ class SACConfig(OffPolicyHparams):
     actions 0.89 of the largest possible."""
     num_critics: int = 2
     """Critics whose minimum is trusted."""
+    kernel: Literal["auto", "reference"] = "auto"
+    """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,8 +1,9 @@
 """An MLP's forward and backward pass by hand, in NumPy over views of its torch parameters.
 
 For a 64 x 64 network torch spends most of a minibatch launching tiny operations. The kernels of the algorithms
-(`ppo_kernel.py`, `dqn_kernel.py`) put their own loss between `forward` and `backward`; gradients land straight in the
-flat vector that Adam reads.
+(`ppo_kernel.py`, `dqn_kernel.py`, `sac_kernel.py`, `td3_kernel.py`) put their own loss between `forward` and
+`backward`; gradients land straight in the flat vector that Adam reads. Ensembles of E critics go the same way, with a
+first axis of E.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from torch import nn
 
 from rl_training.encoding import encode_leaf_numpy
 from rl_training.models.backbones import MLP, TensorObs
+from rl_training.models.critics import EnsembleLinear, QCritics
 from rl_training.types import Array
 
 
 class Linear(NamedTuple):
     """A layer's weights (out, in), its bias, where their gradients go, and the activation behind it.
 
-    The arrays are views of the parameters and of their gradients.
+    The arrays are views of the parameters and of their gradients; of an ensemble they are (E, out, in), biases
+    (E, 1, out) and their gradients (E, out).
     """
 
     weight: Array
@@ -63,17 +66,45 @@ def linear_of(layer: nn.Linear, following: nn.Module | None) -> Linear:
     assert layer.bias.grad is not None
     arrays = (layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
     weight, bias, weight_grad, bias_grad = (tensor.numpy() for tensor in arrays)
-    activation: Literal["tanh", "relu"] | None = None
-    if isinstance(following, nn.Tanh | nn.ReLU):
-        activation = "tanh" if isinstance(following, nn.Tanh) else "relu"
-    return Linear(weight, bias, weight_grad, bias_grad, activation)
+    return Linear(weight, bias, weight_grad, bias_grad, activation_of(following))
+
+
+def is_plain_ensemble(critics: QCritics) -> bool:
+    """Critics of linear layers with one activation the kernel knows behind each."""
+    return critics.encoder is not None and all(
+        isinstance(layer, EnsembleLinear | nn.Tanh | nn.ReLU) for layer in critics.layers
+    )
+
+
+def ensemble_layers(critics: QCritics) -> list[Linear]:
+    """The linear maps from features and actions to the values of E critics."""
+    modules = [*critics.layers, critics.output]
+    return [
+        ensemble_linear_of(module, following)
+        for module, following in zip(modules, [*modules[1:], None], strict=True)
+        if isinstance(module, EnsembleLinear)
+    ]
+
+
+def ensemble_linear_of(layer: EnsembleLinear, following: nn.Module | None) -> Linear:
+    assert layer.weight.grad is not None
+    assert layer.bias.grad is not None
+    weight, weight_grad = (tensor.numpy().swapaxes(1, 2) for tensor in (layer.weight.detach(), layer.weight.grad))
+    bias_grad = layer.bias.grad.numpy()[:, 0]
+    return Linear(weight, layer.bias.detach().numpy(), weight_grad, bias_grad, activation_of(following))
+
+
+def activation_of(module: nn.Module | None) -> Literal["tanh", "relu"] | None:
+    if isinstance(module, nn.Tanh):
+        return "tanh"
+    return "relu" if isinstance(module, nn.ReLU) else None
 
 
 def forward(layers: list[Linear], features: Array) -> list[Array]:
-    """The input and the output of every layer, (B, width) each."""
+    """The input and the output of every layer, (B, width) each; (E, B, width) of an ensemble."""
     outputs = [features]
     for layer in layers:
-        y = outputs[-1] @ layer.weight.T
+        y = outputs[-1] @ layer.weight.swapaxes(-1, -2)
         y += layer.bias
         if layer.activation == "tanh":
             np.tanh(y, out=y)
@@ -84,20 +115,33 @@ def forward(layers: list[Linear], features: Array) -> list[Array]:
 
 
 def backward(layers: list[Linear], outputs: list[Array], gradient: Array) -> None:
-    """Backpropagate the gradient with respect to the last output into the gradients of every layer."""
-    ones = np.ones(len(gradient), np.float32)
+    """Backpropagate the gradient with respect to the last output, which is overwritten, into those of every layer."""
+    ones = np.ones(gradient.shape[-2], np.float32)
     for i in range(len(layers) - 1, -1, -1):
-        layer, y = layers[i], outputs[i + 1]
-        if layer.activation == "tanh":
-            slope = y * y
-            np.subtract(1.0, slope, out=slope)
-            gradient *= slope
-        elif layer.activation == "relu":
-            gradient *= y > 0.0
-        np.matmul(gradient.T, outputs[i], out=layer.weight_grad)
+        layer = layers[i]
+        multiply_slope(gradient, layer, outputs[i + 1])
+        np.matmul(gradient.swapaxes(-1, -2), outputs[i], out=layer.weight_grad)
         np.matmul(ones, gradient, out=layer.bias_grad)  # a sum over rows, but four times faster than np.sum
         if i > 0:
             gradient = gradient @ layer.weight
+
+
+def input_gradient(layers: list[Linear], outputs: list[Array], gradient: Array) -> Array:
+    """The gradient with respect to the input, (E, B, inputs) of an ensemble; that of the layers stays as it is."""
+    for layer, y in zip(reversed(layers), reversed(outputs[1:]), strict=True):
+        multiply_slope(gradient, layer, y)
+        gradient = gradient @ layer.weight
+    return gradient
+
+
+def multiply_slope(gradient: Array, layer: Linear, y: Array) -> None:
+    """From behind a layer's activation, whose values are y, to before it; in place."""
+    if layer.activation == "tanh":
+        slope = y * y
+        np.subtract(1.0, slope, out=slope)
+        gradient *= slope
+    elif layer.activation == "relu":
+        gradient *= y > 0.0
 
 
 def mean(values: Array) -> float:
