@@ -115,9 +115,10 @@ def test_debug_is_short_and_checks_everything(capsys: Captured) -> None:
     assert "debug: training.total_timesteps 100000 -> 128" in captured.err
 
 
-def test_debug_does_not_lengthen_a_run(capsys: Captured) -> None:
-    result = result_of(capsys, ["train", *TINY, "--total-timesteps=32", "--debug", "--json"])
-    assert result["metrics"]["env_steps"] == 32
+@pytest.mark.parametrize("steps", [32, 320])
+def test_debug_keeps_a_budget_that_is_given(capsys: Captured, steps: int) -> None:
+    result = result_of(capsys, ["train", *TINY, f"--total-timesteps={steps}", "--debug", "--json"])
+    assert result["metrics"]["env_steps"] == steps
 
 
 def test_dry_run_shows_config_and_plan_and_writes_nothing(capsys: Captured, tmp_path: Path) -> None:

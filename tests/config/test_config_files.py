@@ -17,6 +17,7 @@ from rl_training.config_loading import (
     read_yaml,
 )
 from rl_training.config_sweeps import is_sweep_file, load_sweep
+from rl_training.config_tuning import is_tune_file, load_tune
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.types import ConfigError
 
@@ -96,7 +97,9 @@ def test_strange_names_lead_nowhere(name: str) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS)))
 def test_every_config_of_the_repository_loads(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # none of them needs a working directory
-    if is_sweep_file(path):
+    if is_tune_file(path):
+        load_config(load_tune(path).base_config)
+    elif is_sweep_file(path):
         load_config(load_sweep(path).base_config)
     else:
         load_config(path)

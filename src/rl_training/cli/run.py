@@ -155,7 +155,7 @@ def config_of(arguments: Arguments, changes: dict[str, Any] | None = None) -> Tr
 
 
 def debug_config(arguments: Arguments, cfg: TrainConfig) -> TrainConfig:
-    """The same run made short and watched closely. Fields given as flags stay, but the budget is a few rollouts."""
+    """The same run made short and watched closely. What is given as a flag stays."""
     hparams = cfg.hparams if isinstance(cfg.hparams, Mapping) else vars(cfg.hparams)
     num_steps = hparams.get("num_steps")
     rollout = (num_steps if isinstance(num_steps, int) else DEFAULT_BLOCK) * cfg.env.num_envs
@@ -169,7 +169,7 @@ def debug_config(arguments: Arguments, cfg: TrainConfig) -> TrainConfig:
         **{f"monitor.debug.{name}": (False, True) for name in ("enabled", "profile", "memory")},
         "tags": (list(cfg.tags), [*cfg.tags, "debug"]),
     }
-    given = set(arguments.overrides) - {"training.total_timesteps", "tags"}
+    given = set(arguments.overrides) - {"tags"}
     changes = {path: new for path, (old, new) in wanted.items() if old != new and path not in given}
     for path, new in changes.items():
         note(f"debug: {path} {wanted[path][0]} -> {new}")
