@@ -4,9 +4,10 @@
 
 It gives the weights of the package's own run bit for bit:
 
-    rl train sac/pendulum --seed 1
+    rl train sac/pendulum --seed 1 --hparams.kernel reference
 
-Read it top to bottom: settings, randomness, networks, replay, acting, losses, the loop.
+(The package's own kernel rounds differently and is faster.) Read it top to bottom: settings, randomness, networks,
+replay, acting, losses, the loop.
 """
 
 from __future__ import annotations

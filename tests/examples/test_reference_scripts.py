@@ -23,6 +23,8 @@ STEPS = {"ppo": 6_000, "reinforce": 12_000, "dqn": 2_000, "sac": 700, "td3": 1_2
 WITHOUT: dict[str, dict[str, Any]] = {
     "ppo": {"hparams.kernel": "reference"},
     "dqn": {"hparams.kernel": "reference"},
+    "sac": {"hparams.kernel": "reference"},
+    "td3": {"hparams.kernel": "reference"},
     "reinforce": {"env.normalize_reward": False},
 }
 """What a script leaves out of its preset."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import WIDE_NETWORK, OffPolicyHparams, supports_bounded_box
@@ -21,6 +22,8 @@ class DDPGConfig(OffPolicyHparams):
     """How far the targets move towards their networks at each update."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions in training, in the -1..1 of the actor."""
+    kernel: Literal["auto", "reference"] = "auto"
+    """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
