@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rl_training.algorithms.critic_kernel import CriticStep, fits
 from rl_training.algorithms.off_policy import (
     NetworkPolicy,
     OffPolicyAlgorithm,
@@ -32,7 +33,6 @@ from rl_training.context import BuildContext
 from rl_training.encoding import to_bounds
 from rl_training.hparams.sac import SPEC, SACConfig
 from rl_training.models.backbones import TensorObs, build_backbone, width
-from rl_training.models.critic_kernel import CriticStep, fits
 from rl_training.models.critics import QCritics
 from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
 from rl_training.models.networks import action_mask

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.critic_kernel import CriticStep, critics_gradient, lowest_values, lowest_values_gradient
 from rl_training.algorithms.off_policy import Transitions
 from rl_training.models.backbones import MLP
-from rl_training.models.critic_kernel import CriticStep, critics_gradient, lowest_values, lowest_values_gradient
 from rl_training.models.critics import QCritics
 from rl_training.models.mlp_kernel import Linear, backward, encode, ensemble_layers, forward, layers_of, mean
 from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN

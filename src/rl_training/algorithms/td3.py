@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.critic_kernel import CriticStep, fits
 from rl_training.algorithms.off_policy import (
     NetworkPolicy,
     OffPolicyAlgorithm,
@@ -27,7 +28,6 @@ from rl_training.context import BuildContext
 from rl_training.encoding import to_bounds
 from rl_training.hparams.td3 import SPEC, TD3Config
 from rl_training.models.backbones import TensorObs, build_backbone, width
-from rl_training.models.critic_kernel import CriticStep, fits
 from rl_training.models.critics import QCritics
 from rl_training.models.initialization import linear
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, SpaceSpec, UpdateResult

@@ -1,8 +1,8 @@
 """TD3's gradients by hand: the numbers of `td3.py`'s losses and autograd, faster where the networks are small.
 
-The passes through the networks are in `models/mlp_kernel.py`, the critics' loss in `models/critic_kernel.py`. `td3.py`
-stays the reference: a test holds this file to it, and `hparams.kernel: reference` uses it. It fits tanh or ReLU MLPs on
-the CPU; everything else takes the reference.
+The passes through the networks are in `models/mlp_kernel.py`, the critics' loss in `critic_kernel.py`. `td3.py` stays
+the reference: a test holds this file to it, and `hparams.kernel: reference` uses it. It fits tanh or ReLU MLPs on the
+CPU; everything else takes the reference.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.critic_kernel import CriticStep, critics_gradient, first_values_gradient, lowest_values
 from rl_training.algorithms.off_policy import Transitions
 from rl_training.models.backbones import MLP
-from rl_training.models.critic_kernel import CriticStep, critics_gradient, first_values_gradient, lowest_values
 from rl_training.models.critics import QCritics
 from rl_training.models.mlp_kernel import backward, encode, ensemble_layers, forward, layers_of, mean
 

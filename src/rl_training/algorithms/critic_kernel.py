@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.off_policy import Transitions
 from rl_training.models.critics import QCritics
 from rl_training.models.mlp_kernel import (
     Linear,
@@ -19,9 +20,6 @@ from rl_training.models.mlp_kernel import (
     mean,
 )
 from rl_training.types import Array
-
-if TYPE_CHECKING:
-    from rl_training.algorithms.off_policy import Transitions
 
 
 class CriticStep(NamedTuple):
