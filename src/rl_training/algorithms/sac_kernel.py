@@ -18,7 +18,7 @@ from rl_training.algorithms.critic_kernel import CriticStep, critics_gradient, l
 from rl_training.algorithms.off_policy import Transitions
 from rl_training.models.backbones import MLP
 from rl_training.models.critics import QCritics
-from rl_training.models.mlp_kernel import Linear, backward, encode, ensemble_layers, forward, layers_of, mean
+from rl_training.models.mlp_kernel import backward, encode, forward, layers_of, mean
 from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN
 from rl_training.types import Array
 
@@ -47,8 +47,8 @@ class SACKernel:
     def __init__(self, actor: GaussianActor, critics: QCritics, targets: QCritics) -> None:
         assert isinstance(actor.backbone, MLP)
         self.backbone = actor.backbone
-        self.actor: list[Linear] = layers_of(actor.backbone, actor.head.output)
-        self.critics, self.targets = ensemble_layers(critics), ensemble_layers(targets)
+        self.actor = layers_of(actor.backbone, actor.head.output)
+        self.critics, self.targets = layers_of(critics, critics.output), layers_of(targets, targets.output)
 
     @np.errstate(all="ignore")  # a number that is none is the guard's to report, by name
     def critics_gradient(self, rows: Transitions, alpha: float, noise: Array) -> CriticStep:

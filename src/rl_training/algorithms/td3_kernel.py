@@ -18,7 +18,7 @@ from rl_training.algorithms.critic_kernel import CriticStep, critics_gradient, f
 from rl_training.algorithms.off_policy import Transitions
 from rl_training.models.backbones import MLP
 from rl_training.models.critics import QCritics
-from rl_training.models.mlp_kernel import backward, encode, ensemble_layers, forward, layers_of, mean
+from rl_training.models.mlp_kernel import backward, encode, forward, layers_of, mean
 
 if TYPE_CHECKING:
     from rl_training.algorithms.td3 import DeterministicActor
@@ -35,7 +35,7 @@ class TD3Kernel:
         self.backbone = actor.backbone
         self.actor = layers_of(actor.backbone, actor.output)
         self.target_actor = layers_of(target_actor.backbone, target_actor.output)
-        self.critics, self.targets = ensemble_layers(critics), ensemble_layers(targets)
+        self.critics, self.targets = layers_of(critics, critics.output), layers_of(targets, targets.output)
 
     @np.errstate(all="ignore")  # a number that is none is the guard's to report, by name
     def critics_gradient(self, rows: Transitions, with_noise: Callable[[Tensor], Tensor]) -> CriticStep:

@@ -51,24 +51,6 @@ def encode(backbone: MLP, obs: TensorObs) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def layers_of(backbone: MLP, output: nn.Module) -> list[Linear]:
-    """The linear maps from features to a head's outputs."""
-    modules = [*backbone.layers, output]
-    return [
-        linear_of(module, following)
-        for module, following in zip(modules, [*modules[1:], None], strict=True)
-        if isinstance(module, nn.Linear)
-    ]
-
-
-def linear_of(layer: nn.Linear, following: nn.Module | None) -> Linear:
-    assert layer.weight.grad is not None
-    assert layer.bias.grad is not None
-    arrays = (layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
-    weight, bias, weight_grad, bias_grad = (tensor.numpy() for tensor in arrays)
-    return Linear(weight, bias, weight_grad, bias_grad, activation_of(following))
-
-
 def is_plain_ensemble(critics: QCritics) -> bool:
     """Critics of linear layers with one activation the kernel knows behind each."""
     return critics.encoder is not None and all(
@@ -76,22 +58,24 @@ def is_plain_ensemble(critics: QCritics) -> bool:
     )
 
 
-def ensemble_layers(critics: QCritics) -> list[Linear]:
-    """The linear maps from features and actions to the values of E critics."""
-    modules = [*critics.layers, critics.output]
+def layers_of(body: MLP | QCritics, output: nn.Module) -> list[Linear]:
+    """The linear maps from features to a head's outputs, of one network or of E critics."""
+    modules = [*body.layers, output]
     return [
-        ensemble_linear_of(module, following)
+        linear_of(module, following)
         for module, following in zip(modules, [*modules[1:], None], strict=True)
-        if isinstance(module, EnsembleLinear)
+        if isinstance(module, nn.Linear | EnsembleLinear)
     ]
 
 
-def ensemble_linear_of(layer: EnsembleLinear, following: nn.Module | None) -> Linear:
+def linear_of(layer: nn.Linear | EnsembleLinear, following: nn.Module | None) -> Linear:
     assert layer.weight.grad is not None
     assert layer.bias.grad is not None
-    weight, weight_grad = (tensor.numpy().swapaxes(1, 2) for tensor in (layer.weight.detach(), layer.weight.grad))
-    bias_grad = layer.bias.grad.numpy()[:, 0]
-    return Linear(weight, layer.bias.detach().numpy(), weight_grad, bias_grad, activation_of(following))
+    arrays = (layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
+    weight, bias, weight_grad, bias_grad = (tensor.numpy() for tensor in arrays)
+    if isinstance(layer, EnsembleLinear):  # which keeps (E, in, out), and biases ready to be added
+        weight, weight_grad, bias_grad = weight.swapaxes(1, 2), weight_grad.swapaxes(1, 2), bias_grad[:, 0]
+    return Linear(weight, bias, weight_grad, bias_grad, activation_of(following))
 
 
 def activation_of(module: nn.Module | None) -> Literal["tanh", "relu"] | None:
