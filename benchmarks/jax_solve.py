@@ -1,6 +1,6 @@
 """Contestant: `rl train` in the JAX lane from exec to exit, first with an empty compile cache, then with a filled one.
 
-    python benchmarks/jax_solve.py '{"stop_at_return": 475, "num_eval_episodes": 100, "seed": 0, "scratch": "/tmp/a"}'
+    python benchmarks/jax_solve.py '{"stop_at_return": 475, "seed": 0, "scratch": "/tmp/a"}'
 
 Prints one line of JSON: the wall and CPU seconds of both, and what the second run printed.
 """
@@ -21,7 +21,6 @@ def solve(settings: dict[str, Any]) -> tuple[float, float, dict[str, Any]]:
     flags = {
         "--backend": "jax",
         "--stop-at-return": settings["stop_at_return"],
-        "--training.num-eval-episodes": settings["num_eval_episodes"],
         "--seed": settings["seed"],
         "--output-dir": settings["scratch"],
     }

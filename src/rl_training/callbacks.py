@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rl_training.checkpointing import CheckpointManager
 from rl_training.collector import Episode
@@ -21,6 +21,9 @@ from rl_training.logging import Logger
 from rl_training.progress_display import Display
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import Metrics, StateDict, crossed
+
+if TYPE_CHECKING:
+    from rl_training.config import TrainingConfig
 
 
 class Callback:
@@ -62,25 +65,23 @@ class GuardCallback(Callback):
         return part_suspects({name: parts[name].state_dict() for name in ("algorithm", "policy")})
 
 
-class EvalCallback(Callback):
-    """Evaluates every `every` env steps and at the end; stops the run at `stop_at_return`."""
+class Evaluate(Protocol):
+    """Plays whole episodes with the policy as it is now."""
 
-    def __init__(
-        self,
-        evaluate: Callable[[], EvalResult],
-        logger: Logger,
-        *,
-        every: int,
-        stop_at_return: float | None = None,
-    ) -> None:
+    def __call__(self, *, episodes: int) -> EvalResult: ...
+
+
+class EvalCallback(Callback):
+    """Evaluates every `eval_frequency` env steps and at the end; stops a run that has reached `stop_at_return`."""
+
+    def __init__(self, evaluate: Evaluate, logger: Logger, training: TrainingConfig) -> None:
         self.evaluate = evaluate
         self.logger = logger
-        self.every = every
-        self.stop_at_return = stop_at_return
+        self.training = training
         self.last_step = -1
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        if report.final or crossed(report.before.env_steps, report.after.env_steps, self.every):
+        if report.final or crossed(report.before.env_steps, report.after.env_steps, self.training.eval_frequency):
             report.metrics |= self.run(trainer)
 
     def on_end(self, trainer: Trainer) -> None:
@@ -88,15 +89,23 @@ class EvalCallback(Callback):
             self.logger.log_metrics({**trainer.progress.state_dict(), **self.run(trainer)})
 
     def run(self, trainer: Trainer) -> Metrics:
+        episodes, enough = self.training.num_eval_episodes, self.training.stop_episodes
         with trainer.clock.measure("evaluation"):
-            result = self.evaluate()
+            result = self.evaluate(episodes=episodes)
+            if self.is_solved(result) and episodes < enough:  # a few lucky episodes end no run
+                result = self.evaluate(episodes=enough)
         self.last_step = trainer.progress.env_steps
         metrics = result.metrics()
         row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
         self.logger.log_eval({**trainer.progress.state_dict(), **metrics, **row})
-        if self.stop_at_return is not None and self.stop_at_return <= metrics["return_mean"] < inf:
-            trainer.request_stop(f"solved: evaluation return {metrics['return_mean']:.1f} >= {self.stop_at_return:g}")
+        if self.is_solved(result):
+            score = f"{metrics['return_mean']:.1f} over {len(result.returns)} episodes"
+            trainer.request_stop(f"solved: evaluation return {score} >= {self.training.stop_at_return:g}")
         return {f"eval/{name}": value for name, value in metrics.items()}
+
+    def is_solved(self, result: EvalResult) -> bool:
+        goal = self.training.stop_at_return
+        return goal is not None and goal <= float(result.returns.mean()) < inf
 
     def state_dict(self) -> StateDict:
         return {"last_step": self.last_step}

@@ -171,6 +171,8 @@ class TrainingConfig:
     """Env steps between checkpoints; 0 saves only at the start and the end."""
     stop_at_return: float | None = None
     """Stop when an evaluation's mean return reaches this; null trains to the end."""
+    stop_episodes: int = 100
+    """Where fewer episodes reach `stop_at_return`, so many are played, and their mean return decides."""
     runs_per_program: int = 1
     """Compiled runs of a group or sweep that one program advances, by vmap; on an accelerator a group takes all."""
     num_threads: int = 1
@@ -183,6 +185,7 @@ class TrainingConfig:
         check_range(self, "eval_frequency", low=0, high=MAX_COUNT)
         check_range(self, "num_eval_episodes", low=0, high=MAX_COUNT)
         check_range(self, "checkpoint_frequency", low=0, high=MAX_COUNT)
+        check_range(self, "stop_episodes", low=1, high=MAX_COUNT)
         check_range(self, "runs_per_program", low=1, high=1024)
         check_range(self, "num_threads", low=1, high=1024)
 

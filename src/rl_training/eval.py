@@ -17,6 +17,9 @@ from rl_training.numerics import iqm
 from rl_training.seeding import episode_noise, episode_seed, stream
 from rl_training.types import Array, Carry, Obs, Policy
 
+LANES = 25
+"""Environments at most that share the episodes of an evaluation, unless told: a call of the policy serves them all."""
+
 EnvMaker = Callable[[int], "gym.Env[Any, Any]"]
 """Makes the i-th evaluation environment."""
 
@@ -53,6 +56,7 @@ class Lane:
 
     def __init__(self, env: gym.Env[Any, Any], first: int) -> None:
         self.env = env
+        self.step = env.step
         self.episode = first
         self.obs: Any = None
         self.total, self.length = 0.0, 0
@@ -74,7 +78,7 @@ def evaluate_policy(
     record: bool = False,
 ) -> EvalResult:
     """Play `episodes` episodes and return what they gave; `record` keeps the frames of episode 0."""
-    count = min(episodes, num_envs or 10)
+    count = min(episodes, num_envs or LANES)
     lanes = [Lane(make_env(i), i) for i in range(count)]
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     successes = np.full(episodes, np.nan)
@@ -88,9 +92,9 @@ def evaluate_policy(
         active = list(range(count))
         while active:
             actions = actor.act(lanes, active)
-            for slot, action in zip(list(active), actions, strict=True):
+            for slot, action in zip(tuple(active), actions, strict=True):
                 lane = lanes[slot]
-                lane.obs, reward, terminated, truncated, info = lane.env.step(action)
+                lane.obs, reward, terminated, truncated, info = lane.step(action)
                 lane.total += float(reward)
                 lane.length += 1
                 lane.is_first = False
@@ -157,5 +161,5 @@ class EpisodeActor:
 def stack_obs(rows: list[Any]) -> Obs:
     """Single observations to a batch: arrays, numbers or dicts of them."""
     if isinstance(rows[0], dict):
-        return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
-    return np.stack([np.asarray(row) for row in rows])
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return np.array(rows)

@@ -272,20 +272,18 @@ def build_callbacks(
     training = cfg.training
     policy = trainer.algorithm.policy
 
-    def evaluate(**options: Any) -> EvalResult:
-        maker = eval_env_maker(cfg, env_fn, render=options.get("record", False))
-        episodes = 1 if options.get("record") else training.num_eval_episodes
-        return evaluate_policy(policy, maker, episodes=episodes, seed=cfg.seed, **options)
+    def evaluate(*, episodes: int, record: bool = False) -> EvalResult:
+        maker = eval_env_maker(cfg, env_fn, render=record)
+        return evaluate_policy(policy, maker, episodes=episodes, seed=cfg.seed, record=record)
 
     callbacks: list[tuple[str, Any]] = [("guard", GuardCallback(trainer.guard))]
     if training.num_eval_episodes > 0:
-        goal = training.stop_at_return
         play = cast("CompiledTrainer", trainer).evaluate if training.eval_lane == "compiled" else evaluate
-        callbacks.append(("eval", EvalCallback(play, logger, every=training.eval_frequency, stop_at_return=goal)))
+        callbacks.append(("eval", EvalCallback(play, logger, training)))
     if cfg.logging.video_frequency > 0:
 
         def record(path: Path) -> Path:
-            result = evaluate(record=True)
+            result = evaluate(episodes=1, record=True)
             return write_video(path, result.frames, fps=result.fps)
 
         callbacks.append(("video", VideoCallback(record, run.videos, cfg.logging.video_frequency)))

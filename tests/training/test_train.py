@@ -18,6 +18,7 @@ from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.config_loading import load_config, parse_config
 from rl_training.runs import metrics_sha256
+from rl_training.seeding import episode_seed
 from rl_training.trainer import resume, train, train_ppo
 from rl_training.types import CheckpointError, ConfigError, NonFiniteError, RunError
 
@@ -185,8 +186,38 @@ def test_stop_at_return_and_total_episodes(tmp_path: Path):
     assert solved.metrics["env_steps"] == 128
     assert solved.stop_reason.startswith("solved")
     assert solved.exit_code == 0
+    evaluation = rows(solved.run_dir / "logs" / "evals.jsonl")[-1]
+    assert len(evaluation["returns"]) == 100
     few = train(config(tmp_path, training={"total_episodes": 3}))
     assert 3 <= few.metrics["episodes"] < 10
+
+
+class Lucky(gym.Wrapper[Any, Any, Any, Any]):
+    """Pays 100 for the two episodes that an evaluation begins with, and nothing for the rest."""
+
+    def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
+        super().__init__(env)
+        self.lucky = [episode_seed(seed, k) for k in range(2)]
+        self.pay = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.pay = 100.0 if seed in self.lucky else 0.0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        obs, _, _, _, info = super().step(action)
+        return obs, self.pay, True, False, info
+
+
+def test_a_few_lucky_episodes_end_no_run(tmp_path: Path):
+    env = {"wrappers": [{"name": f"{__name__}:Lucky", "kwargs": {"seed": 5}}]}
+    goal = {"stop_at_return": 50.0, "total_timesteps": 256}
+    on = train(config(tmp_path, env=env, training=goal))
+    assert on.metrics["env_steps"] == 256
+    assert on.metrics["eval/return_mean"] == 2.0  # of a hundred
+    off = train(config(tmp_path, env=env, training={**goal, "stop_episodes": 2}))
+    assert (off.metrics["env_steps"], off.metrics["eval/return_mean"]) == (128, 100.0)
+    assert off.stop_reason == "solved: evaluation return 100.0 over 2 episodes >= 50"
 
 
 def test_user_stop_is_evaluated_at_the_end(tmp_path: Path):

@@ -30,12 +30,20 @@ class Evaluation:
         self.episodes = episodes
         self.program = Program(evaluation, description)
 
-    def __call__(self, state: Any, env_steps: int, seed: int) -> tuple[Array, Array]:
-        """Returns and lengths of the evaluation episodes of a run with this seed."""
-        resets = [np.random.default_rng(episode_seed(seed, k)) for k in range(self.episodes)]  # what Gymnasium makes
+    def __call__(self, state: Any, env_steps: int, seed: int, episodes: int | None = None) -> tuple[Array, Array]:
+        """Returns and lengths of the evaluation episodes of a run with this seed; more than its program plays at once
+        are played by several calls of it."""
+        count = episodes or self.episodes
+        played = [self._play(state, env_steps, seed, first) for first in range(0, count, self.episodes)]
+        returns, lengths = map(np.concatenate, zip(*played, strict=True))
+        return returns[:count].astype(np.float64), lengths[:count].astype(np.int64)
+
+    def _play(self, state: Any, env_steps: int, seed: int, first: int) -> tuple[Array, Array]:
+        numbers = range(first, first + self.episodes)
+        resets = [np.random.default_rng(episode_seed(seed, k)) for k in numbers]  # what Gymnasium makes
         seeds = np.array([rng.integers(2**32) for rng in resets], np.uint32)
         returns, lengths = self.program(state, np.float32(env_steps), seeds)
-        return np.asarray(returns, np.float64), np.asarray(lengths, np.int64)
+        return np.asarray(returns), np.asarray(lengths)
 
 
 def episode(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, seed: Any) -> tuple[Any, Any]:

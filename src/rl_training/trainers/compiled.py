@@ -103,11 +103,11 @@ class CompiledTrainer(Trainer):
         self.episodes = [episode for report in self.history for episode in report.episodes]
         return self.history[-1].metrics
 
-    def evaluate(self) -> EvalResult:
+    def evaluate(self, *, episodes: int) -> EvalResult:
         """Greedy episodes on the JAX environment."""
         assert self.evaluation is not None, "asked for by training.eval_lane"
         agent = self.algorithm
-        returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed)
+        returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed, episodes)
         return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan))
 
     def rollouts_ahead(self) -> int:
