@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ Trials = Sequence[Mapping[str, Any]]
 """As `Tuning.trials` gives them."""
 COLUMNS = 3
 LEVELS = 14
+MIN_MARKS = 3
+"""On a logarithmic axis."""
 MIN_FOR_CONTOUR = 4
 """Points that span an area."""
 
@@ -98,8 +101,10 @@ def contour(trials: Trials, space: Mapping[str, Any], keys: tuple[str, str], lab
             axes.tricontourf(x, y, scores, levels=LEVELS, cmap="viridis", alpha=0.8)
         dots = axes.scatter(x, y, c=scores, cmap="viridis", s=28, edgecolors="white", linewidths=0.6)
         axes.scatter(x[:1], y[:1], marker="*", s=130, color=PALETTE[1], label="best")
+        axes.use_sticky_edges = False
+        axes.margins(0.04)
         axes.set(xlabel=short(keys[0]), ylabel=short(keys[1]))
-        axes.legend(loc="best", fontsize="small")
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")  # hides no trial
         figure.colorbar(dots, label=label)
         return figure
 
@@ -109,16 +114,28 @@ def scale_axis(axes: Axes, side: str, values: RangeConfig | Sequence[Any]) -> An
     if isinstance(values, RangeConfig):
         if not values.log:
             return float
-        from matplotlib.ticker import MaxNLocator
-
         # logarithms on a plain axis: areas between points are then drawn straight, as they are seen
-        axis = getattr(axes, f"{side}axis")
-        axis.set_major_locator(MaxNLocator(4))
-        axis.set_major_formatter(lambda place, _: f"{10**place:.2g}")
+        marks = round_numbers(values.low, values.high)
+        getattr(axes, f"set_{side}ticks")(np.log10(marks), [f"{mark:g}" for mark in marks])
         return np.log10
     names = [str(value) for value in values]
     getattr(axes, f"set_{side}ticks")(range(len(names)), names)
     return lambda value: names.index(str(value))
+
+
+def round_numbers(low: float, high: float) -> list[float]:
+    """Marks for a logarithmic axis: powers of ten, and more between them where there are few.
+
+    >>> round_numbers(1e-5, 1e-2), round_numbers(1e-4, 3e-3), round_numbers(2, 9), round_numbers(1.1, 1.2)
+    ([1e-05, 0.0001, 0.001, 0.01], [0.0001, 0.0003, 0.001, 0.003], [2.0, 4.0, 6.0, 8.0], [1.1, 1.2])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 5), (1, 2, 4, 6, 8)):
+        marks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        inside = [mark for mark in marks if low <= mark <= high]
+        if len(inside) >= MIN_MARKS:
+            return inside
+    return [low, high]
 
 
 def spans_area(x: Array, y: Array) -> bool:
