@@ -102,7 +102,8 @@ def score(preset: str, seed: int, output_dir: str, backend: str) -> dict[str, An
 
 def peer_score(preset: str, seed: int) -> dict[str, Any]:
     """The same for Stable-Baselines3, in its own environment."""
-    command = [str(peers_python()), str(ROOT / "benchmarks" / "score_sb3.py"), *PEER_RUNS[preset], "--seed", str(seed)]
+    script = str(ROOT / "benchmarks" / "score_sb3.py")
+    command = [str(peers_python(".venv-peers")), script, *PEER_RUNS[preset], "--seed", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout)
     print(f"{preset} of Stable-Baselines3, seed {seed}: {result['return_mean']:.1f}", flush=True)
@@ -256,7 +257,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(arguments.jobs) as pool:
         output_dir = arguments.output_dir or scratch
-        results = pool.map(lambda job: score(*job, output_dir, arguments.backend), work)
+        results = pool.map(lambda job: score(job[0], job[1], output_dir, arguments.backend), work)
         for (preset, seed), result in zip(work, results, strict=True):
             scores = read(path)
             scores.setdefault(preset, {})[str(seed)] = result
