@@ -34,10 +34,10 @@ class Settings:
 
     env_id: str = "CartPole-v1"
     seed: int = 1
-    total_timesteps: int = 40_000
+    total_timesteps: int = 50_000
     num_envs: int = 4
     buffer_size: int = 50_000
-    learning_rate: tuple[float, float] = (1e-3, 0.0)  # from the first step to the end of the budget
+    learning_rate: tuple[float, float] = (2e-3, 0.0)  # from the first step to the end of the budget
     gamma: float = 0.995
     n_step: int = 5  # rewards that are summed before the target bootstraps
     batch_size: int = 64
