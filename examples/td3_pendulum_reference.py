@@ -41,7 +41,7 @@ class Settings:
     batch_size: int = 256
     learning_starts: int = 1000  # env steps of random actions
     updates_per_step: float = 1.0
-    tau: float = 0.005  # how far the targets follow
+    tau: float = 0.01  # how far the targets follow
     exploration_noise: float = 0.1
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
