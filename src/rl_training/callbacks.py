@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rl_training.checkpointing import CheckpointManager
 from rl_training.collector import Episode
+from rl_training.config import TrainingConfig
 from rl_training.eval import EvalResult
 from rl_training.guards import Guard, Suspects, part_suspects
 from rl_training.logging import Logger
 from rl_training.progress_display import Display
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import Metrics, StateDict, crossed
-
-if TYPE_CHECKING:
-    from rl_training.config import TrainingConfig
 
 
 class Callback:

@@ -170,9 +170,9 @@ class TrainingConfig:
     checkpoint_frequency: int = 25_000
     """Env steps between checkpoints; 0 saves only at the start and the end."""
     stop_at_return: float | None = None
-    """Stop when an evaluation's mean return reaches this; null trains to the end."""
+    """Stop when the mean return of `stop_episodes` reaches this; null trains to the end."""
     stop_episodes: int = 100
-    """Where fewer episodes reach `stop_at_return`, so many are played, and their mean return decides."""
+    """Episodes that decide on `stop_at_return`; they are played when an evaluation of fewer has reached it."""
     runs_per_program: int = 1
     """Compiled runs of a group or sweep that one program advances, by vmap; on an accelerator a group takes all."""
     num_threads: int = 1

@@ -56,7 +56,6 @@ class Lane:
 
     def __init__(self, env: gym.Env[Any, Any], first: int) -> None:
         self.env = env
-        self.step = env.step
         self.episode = first
         self.obs: Any = None
         self.total, self.length = 0.0, 0
@@ -94,7 +93,7 @@ def evaluate_policy(
             actions = actor.act(lanes, active)
             for slot, action in zip(tuple(active), actions, strict=True):
                 lane = lanes[slot]
-                lane.obs, reward, terminated, truncated, info = lane.step(action)
+                lane.obs, reward, terminated, truncated, info = lane.env.step(action)
                 lane.total += float(reward)
                 lane.length += 1
                 lane.is_first = False

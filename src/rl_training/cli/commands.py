@@ -20,7 +20,7 @@ SHORT_FORMS = (
     Option("lane", "auto, host or compiled", "NAME", field="lane", choices=("auto", "host", "compiled")),
     Option("name", "a name to find the run by", "TEXT", field="name"),
     Option("tags", "labels to find the run by", "A,B", field="tags"),
-    Option("stop-at-return", "stop when an evaluation reaches this mean return", "X", field="training.stop_at_return"),
+    Option("stop-at-return", "stop when 100 episodes reach this mean return", "X", field="training.stop_at_return"),
 )
 
 TRAIN = Command(

@@ -21,25 +21,24 @@ from rl_training.types import Array
 
 
 class Evaluation:
-    """Plays a fixed number of episodes with any state of an algorithm; compiled on first use, shared by runs."""
+    """Plays `width` episodes at once with any state of an algorithm; compiled on first use, shared by runs."""
 
-    def __init__(self, algorithm: JaxAlgorithm, env: JaxEnv, episodes: int, description: str | None = None) -> None:
+    def __init__(self, algorithm: JaxAlgorithm, env: JaxEnv, width: int, description: str | None = None) -> None:
         def evaluation(state: Any, env_steps: Any, seeds: Any) -> tuple[Any, Any]:
             return jax.vmap(partial(episode, algorithm, env, algorithm.policy(state, env_steps)))(seeds)
 
-        self.episodes = episodes
+        self.width = width
         self.program = Program(evaluation, description)
 
-    def __call__(self, state: Any, env_steps: int, seed: int, episodes: int | None = None) -> tuple[Array, Array]:
-        """Returns and lengths of the evaluation episodes of a run with this seed; more than its program plays at once
-        are played by several calls of it."""
-        count = episodes or self.episodes
-        played = [self._play(state, env_steps, seed, first) for first in range(0, count, self.episodes)]
+    def __call__(self, state: Any, env_steps: int, seed: int, episodes: int) -> tuple[Array, Array]:
+        """Returns and lengths of the first `episodes` evaluation episodes of a run with this seed, as many at a time as
+        the program plays."""
+        played = [self._play(state, env_steps, seed, first) for first in range(0, episodes, self.width)]
         returns, lengths = map(np.concatenate, zip(*played, strict=True))
-        return returns[:count].astype(np.float64), lengths[:count].astype(np.int64)
+        return returns[:episodes].astype(np.float64), lengths[:episodes].astype(np.int64)
 
     def _play(self, state: Any, env_steps: int, seed: int, first: int) -> tuple[Array, Array]:
-        numbers = range(first, first + self.episodes)
+        numbers = range(first, first + self.width)
         resets = [np.random.default_rng(episode_seed(seed, k)) for k in numbers]  # what Gymnasium makes
         seeds = np.array([rng.integers(2**32) for rng in resets], np.uint32)
         returns, lengths = self.program(state, np.float32(env_steps), seeds)
