@@ -29,4 +29,6 @@ touch "$unfinished"
 # Once as an option and twice as variables: pip hands only the variables on to the environment that builds the package.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
     "$venv/bin/python" -m pip install --quiet -c constraints.txt -e ".[$extras]"
+# As pip does for every other package: a tenth of a second less for each start where Python may not write beside its sources.
+"$venv/bin/python" -m compileall -q src
 rm "$unfinished"

@@ -66,7 +66,7 @@ class GuardCallback(Callback):
 class Evaluate(Protocol):
     """Plays whole episodes with the policy as it is now."""
 
-    def __call__(self, *, episodes: int) -> EvalResult: ...
+    def __call__(self, *, episodes: int, first: int = 0) -> EvalResult: ...
 
 
 class EvalCallback(Callback):
@@ -91,7 +91,7 @@ class EvalCallback(Callback):
         with trainer.clock.measure("evaluation"):
             result = self.evaluate(episodes=episodes)
             if self.is_solved(result) and episodes < enough:  # a few lucky episodes end no run
-                result = self.evaluate(episodes=enough)
+                result = result.followed_by(self.evaluate(episodes=enough - episodes, first=episodes))
         self.last_step = trainer.progress.env_steps
         metrics = result.metrics()
         row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}

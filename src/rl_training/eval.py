@@ -37,6 +37,13 @@ class EvalResult:
     fps: float = 30.0
     """The environment's own frame rate."""
 
+    def followed_by(self, later: EvalResult) -> EvalResult:
+        """This one's episodes and those that were played after them."""
+        returns = np.concatenate([self.returns, later.returns])
+        lengths = np.concatenate([self.lengths, later.lengths])
+        successes = np.concatenate([self.successes, later.successes])
+        return EvalResult(returns, lengths, successes, self.frames, self.fps)
+
     def metrics(self) -> dict[str, float]:
         values = {
             "return_mean": float(self.returns.mean()),
@@ -72,13 +79,14 @@ def evaluate_policy(
     *,
     episodes: int,
     seed: int,
+    first: int = 0,
     deterministic: bool = True,
     num_envs: int | None = None,
     record: bool = False,
 ) -> EvalResult:
-    """Play `episodes` episodes and return what they gave; `record` keeps the frames of episode 0."""
+    """Play `episodes` episodes from number `first` on and return what they gave; `record` keeps the frames of one."""
     count = min(episodes, num_envs or LANES)
-    lanes = [Lane(make_env(i), i) for i in range(count)]
+    lanes = [Lane(make_env(i), first + i) for i in range(count)]
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     successes = np.full(episodes, np.nan)
     frames: list[Array] = []
@@ -97,15 +105,16 @@ def evaluate_policy(
                 lane.total += float(reward)
                 lane.length += 1
                 lane.is_first = False
-                if record and lane.episode == 0:
+                if record and lane.episode == first:
                     frames.append(np.asarray(lane.env.render()))
                 if terminated or truncated:
-                    returns[lane.episode], lengths[lane.episode] = lane.total, lane.length
+                    row = lane.episode - first
+                    returns[row], lengths[row] = lane.total, lane.length
                     success = info.get("is_success", info.get("success"))
                     if success is not None:
-                        successes[lane.episode] = float(success)
+                        successes[row] = float(success)
                     lane.episode += count
-                    if lane.episode < episodes:
+                    if lane.episode < first + episodes:
                         lane.start(seed)
                     else:
                         active.remove(slot)

@@ -272,9 +272,9 @@ def build_callbacks(
     training = cfg.training
     policy = trainer.algorithm.policy
 
-    def evaluate(*, episodes: int, record: bool = False) -> EvalResult:
+    def evaluate(*, episodes: int, first: int = 0, record: bool = False) -> EvalResult:
         maker = eval_env_maker(cfg, env_fn, render=record)
-        return evaluate_policy(policy, maker, episodes=episodes, seed=cfg.seed, record=record)
+        return evaluate_policy(policy, maker, episodes=episodes, seed=cfg.seed, first=first, record=record)
 
     callbacks: list[tuple[str, Any]] = [("guard", GuardCallback(trainer.guard))]
     if training.num_eval_episodes > 0:

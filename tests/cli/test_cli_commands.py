@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -112,6 +113,16 @@ def test_help_takes_less_than_half_a_second() -> None:
 
 
 # -- lists ------------------------------------------------------------------------------------------------------------
+
+
+def test_cycles_are_searched_for_less_in_a_process_of_our_own_only(capsys: Captured) -> None:
+    usual = gc.get_threshold()
+    assert main(["--version"]) == 0
+    assert gc.get_threshold() == usual
+    script = "import gc; from rl_training.cli import main; main(); print(gc.get_threshold())"
+    words = [sys.executable, "-c", script, "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == str((10_000, *usual[1:]))
 
 
 def test_presets(capsys: Captured) -> None:

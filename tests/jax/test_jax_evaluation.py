@@ -48,6 +48,7 @@ def test_episodes_are_those_of_the_host(case: str) -> None:
         trainer.algorithm.state = trainer.algorithm.state._replace(normalizer=moved)
     compiled = trainer.evaluate(episodes=10)  # in two calls of the program
     host = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=10, seed=3)
+    np.testing.assert_array_equal(trainer.evaluate(episodes=3, first=7).returns, compiled.returns[7:])
     np.testing.assert_array_equal(compiled.lengths, host.lengths)
     np.testing.assert_allclose(compiled.returns, host.returns, rtol=1e-4, atol=1e-5)
     assert len(set(compiled.returns)) > 1, "episodes differ"

@@ -128,6 +128,24 @@ def test_a_program_is_compiled_once_and_then_loaded(own_cache: Path, monkeypatch
     assert float(Program(twice, "a test")(np.float32(4.0))) == 8.0, "loaded, since it could not have been compiled"
 
 
+@pytest.mark.parametrize("state", ["new", "kept", "damaged"])
+def test_a_program_is_prepared_beside_other_work(own_cache: Path, state: str) -> None:
+    if state != "new":
+        Program(twice, "a test")(np.float32(3.0))
+    if state == "damaged":
+        (file,) = programs()
+        file.write_bytes(file.read_bytes()[:-1])
+    program = Program(twice, "a test")
+    program.prepare(jax.ShapeDtypeStruct((), np.float32))
+    began = program.coming
+    assert began is not None
+    program.prepare(jax.ShapeDtypeStruct((), np.float32))
+    assert program.coming is began, "prepared once"
+    assert float(program(np.float32(3.0))) == 6.0
+    assert (began.result() is None) == (state == "damaged"), "a damaged one is compiled at its first call"
+    assert len(programs()) == 1
+
+
 @pytest.mark.parametrize("change", ["description", "shapes", "flags", "settings"])
 def test_another_question_is_another_program(own_cache: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     Program(twice, "a test")(np.float32(3.0))

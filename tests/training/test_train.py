@@ -188,6 +188,7 @@ def test_stop_at_return_and_total_episodes(tmp_path: Path):
     assert solved.exit_code == 0
     evaluation = rows(solved.run_dir / "logs" / "evals.jsonl")[-1]
     assert len(evaluation["returns"]) == 100
+    assert evaluation["returns"] == rl_training.evaluate(solved.run_dir, episodes=100)["returns"]
     few = train(config(tmp_path, training={"total_episodes": 3}))
     assert 3 <= few.metrics["episodes"] < 10
 

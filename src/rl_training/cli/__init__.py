@@ -5,7 +5,9 @@ Nothing heavy is imported here: help, completion and config checks answer at onc
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import importlib
 import os
 import sys
@@ -36,6 +38,8 @@ def load_config(path: str | Path) -> TrainConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        spare_collections()
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # modules beside the config, as with `python -m`; installed ones come first
     show_traceback = "--traceback" in words or os.environ.get("RL_TRAINING_TRACEBACK", "") not in ("", "0")
@@ -53,6 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         return report(error, show_traceback)
+
+
+def spare_collections() -> None:
+    """Python searches for unused cycles among all that was imported, which finds nothing: seldom while the process, our
+    own, lives (0.06 s of a start with jax), and not at all when it ends (0.3 s; 0.5 s with torch)."""
+    gc.set_threshold(10_000, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)
 
 
 @contextlib.contextmanager

@@ -60,6 +60,8 @@ class Record(NamedTuple):
 class Driver(NamedTuple):
     """The two programs of a run."""
 
+    prepare: Callable[[Any, Any], None]
+    """(learner state, root key) -> nothing, but both programs are on their way"""
     start: Callable[[Any, Any], Loop]
     """(learner state, root key) -> the loop before its first rollout"""
     chunk: Callable[[Loop, Any], tuple[Loop, Record]]
@@ -107,8 +109,14 @@ def make_driver(
     first = Program(start, description)
     if runs_per_program > 1:
         together = Together(chunk, runs_per_program, description)
-        return Driver(first, together.chunk, together)
-    return Driver(first, Program(chunk, description, donate_argnums=0))
+        return Driver(first.prepare, first, together.chunk, together)
+    advance = Program(chunk, description, donate_argnums=0)
+
+    def prepare(learner: Any, key: Any) -> None:
+        first.prepare(learner, key)
+        advance.prepare(jax.eval_shape(first.jitted, learner, key), np.int32(0))
+
+    return Driver(prepare, first, advance)
 
 
 def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> tuple[Loop, Record]:

@@ -30,10 +30,10 @@ class Evaluation:
         self.width = width
         self.program = Program(evaluation, description)
 
-    def __call__(self, state: Any, env_steps: int, seed: int, episodes: int) -> tuple[Array, Array]:
-        """Returns and lengths of the first `episodes` evaluation episodes of a run with this seed, as many at a time as
-        the program plays."""
-        played = [self._play(state, env_steps, seed, first) for first in range(0, episodes, self.width)]
+    def __call__(self, state: Any, env_steps: int, seed: int, episodes: int, first: int = 0) -> tuple[Array, Array]:
+        """Returns and lengths of `episodes` evaluation episodes of a run with this seed, from number `first` on, as
+        many at a time as the program plays."""
+        played = [self._play(state, env_steps, seed, k) for k in range(first, first + episodes, self.width)]
         returns, lengths = map(np.concatenate, zip(*played, strict=True))
         return returns[:episodes].astype(np.float64), lengths[:episodes].astype(np.int64)
 

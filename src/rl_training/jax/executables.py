@@ -15,8 +15,9 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -40,7 +41,7 @@ FOLDERS = (".", "hparams", "jax", "jax/algorithms", "jax/envs")
 class Program:
     """A jitted function that is loaded at its first call where it was compiled before; `None` keeps it off the disk.
 
-    Threads that call it first at the same moment compile it once.
+    Threads that call it first at the same moment compile it once. After `prepare` the first call only waits.
     """
 
     def __init__(self, function: Callable[..., Any], description: str | None, **jit_options: Any) -> None:
@@ -49,6 +50,8 @@ class Program:
         self.is_kept = description is not None
         self.run: Callable[..., Any] | None = None
         self.first_call = threading.Lock()
+        self.coming: Future[Callable[..., Any] | None] | None = None
+        """What `prepare` began; None comes of a damaged file."""
 
     def __call__(self, *args: Any) -> Any:
         if self.run is not None:
@@ -59,11 +62,33 @@ class Program:
             self.run = run
         return result
 
+    def prepare(self, *args: Any) -> None:
+        """Load or compile it beside what the caller does next; of `args` only shapes and types count. Tracing, which
+        looks at the settings of its thread, is done here."""
+        with self.first_call:
+            if self.run is not None or self.coming is not None or not self._is_on_disk():
+                return
+            path = self._path(args)
+            work: Callable[[], Callable[..., Any] | None] = partial(load, path, args)
+            if not path.exists():
+                work = partial(compile_and_save, self.jitted.lower(*args), path)
+            helper = ThreadPoolExecutor(1, "program")
+            self.coming = helper.submit(work)
+            helper.shutdown(wait=False)
+
     def _prepared(self, args: tuple[Any, ...]) -> Callable[..., Any]:
-        if not self.is_kept or not trusted_folder():
+        if not self._is_on_disk():
             return cast(Callable[..., Any], self.jitted)
-        path = program_path(f"{self.question} {shapes(args)}")
-        return load(path, args) or compile_and_save(self.jitted, args, path)
+        if self.coming is not None and (made := self.coming.result()) is not None:
+            return made
+        path = self._path(args)
+        return load(path, args) or compile_and_save(self.jitted.lower(*args), path)
+
+    def _is_on_disk(self) -> bool:
+        return self.is_kept and trusted_folder()
+
+    def _path(self, args: tuple[Any, ...]) -> Path:
+        return program_path(f"{self.question} {shapes(args)}")
 
 
 def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:
@@ -80,9 +105,9 @@ def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:
     return None
 
 
-def compile_and_save(jitted: Any, args: tuple[Any, ...], path: Path) -> Callable[..., Any]:
+def compile_and_save(lowered: Any, path: Path) -> Callable[..., Any]:
     with uncached():
-        compiled = jitted.lower(*args).compile()
+        compiled = lowered.compile()
     with suppress(OSError, NotImplementedError, ValueError):  # a full disk, or a device whose programs cannot be kept
         executable, _, outputs = serialize(compiled)
         text = json.dumps(skeleton(jax.tree.unflatten(outputs, range(outputs.num_leaves))))

@@ -77,6 +77,7 @@ class CompiledTrainer(Trainer):
         self.guard = guard
         self.stops = [every for every in stops if every > 0]
         self.num_steps = algorithm.functions.rollout_length
+        driver.prepare(algorithm.state, algorithm.key)  # goes on while the run's folder is set up
         self.position = Position(driver.start(algorithm.state, algorithm.key))
         self.rollout_steps = self.num_steps * len(self.position.loop.is_first)
         self.schedule = algorithm.functions.replay
@@ -103,11 +104,11 @@ class CompiledTrainer(Trainer):
         self.episodes = [episode for report in self.history for episode in report.episodes]
         return self.history[-1].metrics
 
-    def evaluate(self, *, episodes: int) -> EvalResult:
+    def evaluate(self, *, episodes: int, first: int = 0) -> EvalResult:
         """Greedy episodes on the JAX environment."""
         assert self.evaluation is not None, "asked for by training.eval_lane"
         agent = self.algorithm
-        returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed, episodes)
+        returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed, episodes, first)
         return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan))
 
     def rollouts_ahead(self) -> int:
