@@ -37,6 +37,7 @@ NUM_STEPS = 8
 """Steps per environment and rollout, where the hyperparameters have that field."""
 
 
+SMALL_ROLLOUT = {"num_steps": NUM_STEPS, "num_minibatches": 4}
 SMALL_REPLAY = {"learning_starts": 8, "batch_size": 8, "updates_per_step": 0.5}
 REPLAY_SIZE = 200
 
@@ -65,9 +66,11 @@ class Subject:
         cfg = parse_config(mapping)
         import_plugins(cfg.plugins)
         spec, _ = resolve_algorithm(cfg)
-        known = None if spec.hparams is dict else {item.name for item in dataclasses.fields(spec.hparams)}
-        small = SMALL_REPLAY if spec.kind == "off_policy" else {"num_steps": NUM_STEPS}
-        small = {name: value for name, value in small.items() if known is None or name in known}
+        small = SMALL_REPLAY if spec.kind == "off_policy" else SMALL_ROLLOUT
+        known = {"num_steps", *SMALL_REPLAY}
+        if spec.hparams is not dict:
+            known = {item.name for item in dataclasses.fields(spec.hparams)}
+        small = {name: value for name, value in small.items() if name in known}
         mapping = merged({"hparams": small}, mapping)
         if spec.kind == "off_policy":
             mapping = merged({"buffer": {"size": REPLAY_SIZE}}, mapping)
