@@ -112,9 +112,6 @@ def test_help_takes_less_than_half_a_second() -> None:
     assert min(seconds() for _ in range(3)) < 0.5
 
 
-# -- lists ------------------------------------------------------------------------------------------------------------
-
-
 def test_cycles_are_searched_for_less_in_a_process_of_our_own_only(capsys: Captured) -> None:
     usual = gc.get_threshold()
     assert main(["--version"]) == 0
@@ -123,6 +120,9 @@ def test_cycles_are_searched_for_less_in_a_process_of_our_own_only(capsys: Captu
     words = [sys.executable, "-c", script, "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == str((10_000, *usual[1:]))
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
 
 
 def test_presets(capsys: Captured) -> None:

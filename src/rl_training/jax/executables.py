@@ -66,7 +66,7 @@ class Program:
         """Load or compile it beside what the caller does next; of `args` only shapes and types count. Tracing, which
         looks at the settings of its thread, is done here."""
         with self.first_call:
-            if self.run is not None or self.coming is not None or not self._is_on_disk():
+            if self.run is not None or self.coming is not None or not self._may_keep():
                 return
             path = self._path(args)
             work: Callable[[], Callable[..., Any] | None] = partial(load, path, args)
@@ -77,14 +77,14 @@ class Program:
             helper.shutdown(wait=False)
 
     def _prepared(self, args: tuple[Any, ...]) -> Callable[..., Any]:
-        if not self._is_on_disk():
+        if not self._may_keep():
             return cast(Callable[..., Any], self.jitted)
         if self.coming is not None and (made := self.coming.result()) is not None:
             return made
         path = self._path(args)
         return load(path, args) or compile_and_save(self.jitted.lower(*args), path)
 
-    def _is_on_disk(self) -> bool:
+    def _may_keep(self) -> bool:
         return self.is_kept and trusted_folder()
 
     def _path(self, args: tuple[Any, ...]) -> Path:
