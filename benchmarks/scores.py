@@ -36,6 +36,7 @@ PEER_DATA = ROOT / "docs" / "data" / "scores_sb3.json"
 JAX_DATA = ROOT / "docs" / "data" / "scores_jax.json"
 PICTURES = {"ppo": "learning_curve.svg", "dqn": "dqn_curves.svg", "sac,td3,crossq": "actor_critic_curves.svg"}
 """Algorithms, and the picture of their presets."""
+PANELS_PER_ROW = 3
 PICTURE_FOLDER = ROOT / "docs" / "assets"
 EPISODES = 100
 SEEDS = ("0", "1", "2")
@@ -218,8 +219,13 @@ def draw(scores: dict[str, Any], algorithms: list[str], path: Path) -> None:
     presets = drawn_presets(scores, algorithms)
     if not presets:
         return
-    figure, axes = pyplot.subplots(1, len(presets), figsize=(3.1 * len(presets), 2.8), squeeze=False)
-    for axis, preset in zip(axes[0], presets, strict=True):
+    columns = min(len(presets), PANELS_PER_ROW)
+    rows = -(-len(presets) // columns)
+    figure, grid = pyplot.subplots(rows, columns, figsize=(3.1 * columns, 2.8 * rows), squeeze=False)
+    axes = grid.ravel()
+    for axis in axes[len(presets) :]:
+        axis.remove()
+    for axis, preset in zip(axes, presets, strict=False):
         for seed, run in sorted(scores[preset].items()):
             steps, returns = zip(*run["curve"], strict=True)
             axis.plot([step / 1000 for step in steps], returns, linewidth=1.6, label=f"seed {seed}")
@@ -230,8 +236,9 @@ def draw(scores: dict[str, Any], algorithms: list[str], path: Path) -> None:
         axis.set_xlabel("env steps (thousands)", fontsize=8)
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0][0].set_ylabel("evaluation return", fontsize=9)
-    axes[0][-1].legend(fontsize=8, frameon=False)
+    for axis in grid[:, 0]:
+        axis.set_ylabel("evaluation return", fontsize=9)
+    axes[len(presets) - 1].legend(fontsize=8, frameon=False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})

@@ -46,6 +46,10 @@ def preset_path(name: str) -> Path:
 
 
 def _near_preset(name: str) -> str:
+    """What else the name may have meant: presets of an algorithm, or one that is written almost so."""
+    of_algorithm = [preset for preset in _presets() if preset.startswith(f"{name[:MAX_NAME]}/")]
+    if of_algorithm:
+        return f"; there are {', '.join(of_algorithm)}, and for the algorithm alone --algo {name}"
     return did_you_mean(name[:MAX_NAME], _presets())
 
 

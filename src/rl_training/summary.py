@@ -44,6 +44,8 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
         f"  steps      {steps:,} env steps, {trainer.progress.updates:,} updates, "
         f"{trainer.progress.episodes:,} episodes in {elapsed:.1f} s",
     ]
+    if 0 < steps <= trainer.learning_starts:
+        lines.append(f"  learnt     nothing yet: hparams.learning_starts is {trainer.learning_starts:,}")
     if "eval/return_mean" in metrics:
         spread = f" +- {metrics['eval/return_std']:.1f}" if "eval/return_std" in metrics else ""
         lines.append(f"  return     {metrics['eval/return_mean']:.1f}{spread} (last evaluation)")

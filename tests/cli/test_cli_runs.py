@@ -103,6 +103,14 @@ def test_the_end_of_a_run_says_where_it_is_and_what_to_type_next(capsys: Capture
     assert "rl eval " in out
 
 
+def test_a_run_that_ends_before_it_learns_says_so(capsys: Captured) -> None:
+    words = ["train", "dqn/cartpole", "--training.num-eval-episodes=0", "--hparams.learning-starts=64"]
+    assert main([*words, "--total-timesteps=64"]) == 0
+    assert "nothing yet: hparams.learning_starts is 64" in capsys.readouterr().out
+    assert main([*words, "--total-timesteps=256"]) == 0
+    assert "nothing yet" not in capsys.readouterr().out
+
+
 def test_debug_is_short_and_checks_everything(capsys: Captured) -> None:
     words = ["train", "--num-envs=2", "--hparams.num-steps=16", "--tags=mine", "--training.num-eval-episodes=1"]
     assert main([*words, "--debug", "--json"]) == 0

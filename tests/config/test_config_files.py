@@ -82,6 +82,13 @@ def test_unknown_presets_are_refused_with_a_suggestion() -> None:
         preset_path("ppo/cartpol")
 
 
+def test_the_name_of_an_algorithm_leads_to_its_presets() -> None:
+    message = error("td3")
+    assert "td3/pendulum" in message
+    assert "--algo td3" in message
+    assert "sac/pendulum" not in message
+
+
 @pytest.mark.parametrize(
     "name", ["../ppo/cartpole", "ppo/../ppo/cartpole", "", ".", "\x00", "x" * 100_000, "ppo/" * 9999]
 )

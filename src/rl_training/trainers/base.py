@@ -82,6 +82,8 @@ class Trainer(ABC):
         """Episodes that the latest train step finished."""
         self.history: list[Report] = []
         """The updates of the latest train step, where it takes several at once."""
+        self.learning_starts = 0
+        """Env steps before the first update."""
         self.stops: list[int] = []
         """Env steps at whose multiples a train step that takes several updates at once is to end."""
         self.spaces: tuple[SpaceSpec, SpaceSpec]

@@ -80,8 +80,9 @@ class CompiledTrainer(Trainer):
         driver.prepare(algorithm.state, algorithm.key)  # goes on while the run's folder is set up
         self.position = Position(driver.start(algorithm.state, algorithm.key))
         self.rollout_steps = self.num_steps * len(self.position.loop.is_first)
-        self.schedule = algorithm.functions.replay
-        self.buffer = SavedRing(self.position) if self.schedule is not None else None
+        schedule = algorithm.functions.replay
+        self.learning_starts = schedule.learning_starts if schedule is not None else 0
+        self.buffer = SavedRing(self.position) if schedule is not None else None
         """The ring of an off-policy algorithm, as checkpoints know it."""
         self.evaluation: Evaluation | None = None
         """Plays the evaluations, where they are compiled too."""

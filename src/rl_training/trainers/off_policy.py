@@ -78,9 +78,10 @@ class OffPolicyTrainer(Trainer):
         self.collector = collector
         self.buffer = buffer
         self.schedule = schedule
+        self.learning_starts = schedule.learning_starts
         self.guard = guard
         self.warmup = warmup
-        """Acts until `schedule.learning_starts`."""
+        """Acts until `learning_starts`."""
         self.sink = Sink(buffer, guard)
         self.beta: Callable[[], float] | None = None
         """How far the weights of a prioritised buffer make up for its choice, now; None leaves that to the buffer."""
@@ -97,7 +98,7 @@ class OffPolicyTrainer(Trainer):
             self.sink.block.begin({}, {})
         for _ in range(self.num_steps):
             before = self.progress.env_steps
-            self.collector.policy = self.algorithm.policy if before >= self.schedule.learning_starts else self.warmup
+            self.collector.policy = self.algorithm.policy if before >= self.learning_starts else self.warmup
             stats = self.collector.collect(1, self.sink)
             self.progress.advance(env_steps=stats.env_steps, episodes=len(stats.episodes))
             add(totals, stats)
