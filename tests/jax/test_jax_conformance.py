@@ -38,3 +38,10 @@ def test_conforms_on_every_kind_of_space(algo: str) -> None:
     environments = [name for name in ENVIRONMENTS if algo != "sac" or name not in COUNTED]
     report = check_algorithm(algo, environments=environments, config=CONFIG)
     assert set(report.trained_on) | set(report.refused) == set(environments)
+
+
+@SLOW
+@pytest.mark.parametrize("every", [-1, 4])
+def test_conforms_with_state_dependent_exploration(every: int) -> None:
+    options = {"use_sde": True, "sde_sample_freq": every}
+    check_algorithm("ppo", environments=["Pendulum-v1"], hparams=options, config=CONFIG)

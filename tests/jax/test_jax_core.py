@@ -9,7 +9,7 @@ import pytest
 
 from rl_training import returns as reference
 from rl_training.hparams.ppo import PPOConfig
-from rl_training.jax.dist import distribution, draw, draw_numpy
+from rl_training.jax.dist import Parameters, distribution, draw, draw_numpy, first_matrices, renewed
 from rl_training.jax.hyper import hyper_leaves, scheduled
 from rl_training.jax.permutation import largest_divisor, permutations
 from rl_training.jax.returns import explained_variance, gae, running_returns
@@ -118,17 +118,48 @@ def test_samples_have_the_probabilities_they_are_judged_by(space: object) -> Non
         draw_numpy(actions_of.noise, np.random.default_rng(0), 20_000).astype(np.float32),
     )
     for noise in noises:
-        actions = actions_of.sample((outputs, log_std), noise, None, False)
-        logprobs, entropy = actions_of.logprob_entropy((jnp.asarray(outputs), log_std), jnp.asarray(actions), None)
+        actions = actions_of.sample(Parameters(outputs, log_std), noise, None, False)
+        judged = Parameters(jnp.asarray(outputs), log_std)
+        logprobs, entropy = actions_of.logprob_entropy(judged, jnp.asarray(actions), None)
         assert -float(logprobs.mean()) == pytest.approx(float(entropy.mean()), abs=0.03)
+
+
+def test_noise_matrices_have_the_spread_they_are_judged_by() -> None:
+    """gSDE: each row has features and a matrix of its own; the mean of -log p over samples is the entropy."""
+    actions_of, rng, rows, width = distribution(BOX, use_sde=True), np.random.default_rng(0), 20_000, 5
+    features, outputs = rng.standard_normal((rows, width), np.float32), np.ones((rows, actions_of.size), np.float32)
+    log_std = rng.uniform(-1.0, 0.5, (width, actions_of.size)).astype(np.float32)
+    first = first_matrices(rows, width, actions_of.size)
+    noise = rng.standard_normal((rows, width, actions_of.size), np.float32)
+    matrices = renewed(first, np.ones(rows, bool), log_std, noise, -1)["noise"]
+    parameters = Parameters(outputs, log_std, features)
+    actions = actions_of.sample(parameters, matrices, None, False)
+    logprobs, entropy = actions_of.logprob_entropy(parameters, jnp.asarray(actions), None)
+    assert -float(logprobs.mean()) == pytest.approx(float(entropy.mean()), abs=0.03)
+    np.testing.assert_array_equal(actions_of.sample(parameters, None, None, True), outputs.reshape(actions.shape))
+
+
+@pytest.mark.parametrize(
+    ("every", "drawn_at"), [(-1, [[0, 5], [0, 3]]), (2, [[0, 2, 4, 5, 7], [0, 2, 3, 5, 7]])], ids=["episode", "two"]
+)
+def test_noise_matrices_last_until_the_episode_ends_or_so_many_steps(every: int, drawn_at: list[list[int]]) -> None:
+    carry = first_matrices(2, 3, 1)
+    seen: list[list[float]] = [[], []]
+    for t in range(8):
+        is_first = np.array([t in (0, 5), t in (0, 3)])
+        carry = renewed(carry, is_first, np.zeros((3, 1), np.float32), np.full((2, 3, 1), float(t), np.float32), every)
+        for row, matrix in zip(seen, carry["noise"], strict=True):
+            row.append(float(matrix[0, 0]))
+    expected = [[float(max(d for d in drawn if d <= t)) for t in range(8)] for drawn in drawn_at]
+    assert seen == expected
 
 
 def test_a_masked_action_is_never_drawn_and_gives_no_nan() -> None:
     actions_of = distribution(DiscreteSpec(3))
     outputs, mask = np.zeros((1000, 3), np.float32), np.tile(np.array([1, 0, 1], np.int8), (1000, 1))
     noise = draw_numpy(actions_of.noise, np.random.default_rng(0), 1000)
-    actions = actions_of.sample((outputs, None), noise, mask, False)
+    actions = actions_of.sample(Parameters(outputs), noise, mask, False)
     assert set(actions) == {0, 2}
-    logprobs, entropy = actions_of.logprob_entropy((jnp.asarray(outputs), None), jnp.asarray(actions), mask)
+    logprobs, entropy = actions_of.logprob_entropy(Parameters(jnp.asarray(outputs)), jnp.asarray(actions), mask)
     np.testing.assert_allclose(logprobs, np.log(0.5), rtol=1e-5)
     np.testing.assert_allclose(entropy, np.log(2.0), rtol=1e-5)

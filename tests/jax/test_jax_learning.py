@@ -94,6 +94,18 @@ def test_ppo_solves_cartpole_with_the_budget_of_its_preset(seed: int) -> None:
     assert result.returns.mean() >= 475.0
 
 
+@pytest.mark.learning
+@pytest.mark.usefixtures("as_users_compile")
+def test_ppo_with_state_dependent_noise_drives_up_the_mountain() -> None:
+    """Noise that is drawn anew at every step never gets the car to the flag."""
+    for seed in range(3):
+        cfg = load_config("ppo/mountaincar_continuous", {"backend": "jax", "seed": seed})
+        trainer = build_trainer(cfg)
+        trainer.run(100_000)
+        result = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=20, seed=seed)
+        assert result.returns.mean() >= 85.0
+
+
 def test_reinforce_learns_cartpole_in_the_host_lane_too() -> None:
     """The same functions with Gymnasium's own environments: a short run that already beats a random policy."""
     cfg = load_config("reinforce/cartpole", {"backend": "jax", "lane": "host"})

@@ -131,7 +131,9 @@ CASES = {
     "ppo, target_kl": PPOConfig(
         **{**PPO_ONCE, "num_epochs": 8}, target_kl=0.01, learning_rate=Schedule("linear", 1e-2, 0)
     ),
+    "ppo, gSDE": PPOConfig(**{**PPO_ONCE, "num_epochs": 3}, use_sde=True, log_std_init=-1.0),
     "reinforce": ReinforceConfig(num_steps=T, ent_coef=0.02),
+    "reinforce, gSDE": ReinforceConfig(num_steps=T, ent_coef=0.02, use_sde=True, sde_sample_freq=4),
     "reinforce without baseline": ReinforceConfig(num_steps=T, baseline=False, normalize_advantage=False),
 }
 
@@ -143,6 +145,8 @@ CASES = {
         ("ppo reference", "discrete"),
         ("ppo clipped value", "box"),
         ("ppo, target_kl", "discrete"),
+        ("ppo, gSDE", "box"),
+        ("reinforce, gSDE", "box"),
         ("reinforce", "multi_discrete"),
         ("reinforce without baseline", "multi_binary"),
     ],

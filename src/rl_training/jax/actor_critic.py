@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from rl_training.config import NetworkConfig
-from rl_training.jax.dist import Distribution
+from rl_training.jax.dist import Distribution, Parameters
 from rl_training.jax.nets import Network, Params, action_mask, affine, backbone, library, linear, named
 from rl_training.jax.types import Carry
 from rl_training.types import SpaceSpec
@@ -35,13 +35,15 @@ class ActorCritic(NamedTuple):
     """(rng, first log standard deviation) -> weights"""
     initial_carry: Callable[[int], Carry]
     """What N policies remember when their episodes begin; empty without memory."""
-    action: Callable[[Params, Any, Carry, Any], tuple[Any, Carry]]
+    action: Callable[[Params, Any, Carry, Any], tuple[Parameters, Carry]]
     """(params, obs, carry, is_first) -> parameters of the action distribution, and what is remembered: one step"""
     evaluate: Callable[[Params, Seen, Any], tuple[Any, Any, Any]]
     """(params, seen, actions) -> log-probabilities, entropies and values, a number for each action"""
     next_values: Callable[[Params, Seen, Any], Any]
     """(params, seen, next_obs) -> values of what each step led to"""
     has_memory: bool
+    features: int
+    """How many numbers the action head sees."""
 
 
 def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distribution) -> ActorCritic:
@@ -49,14 +51,15 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
     networks = {"actor": backbone(space, cfg.actor)}
     if not cfg.shared:
         networks["critic"] = backbone(space, cfg.critic)
-    valuing = "actor" if cfg.shared else "critic"
+    valuing, width = "actor" if cfg.shared else "critic", networks["actor"].out_features
     remembering = [name for name, network in networks.items() if network.step is not None]
 
     def init(rng: np.random.Generator, log_std: float) -> Params:
         params = {name: network.init(rng) for name, network in networks.items()}
-        head = named("output", linear(rng, networks["actor"].out_features, distribution.size, gain=POLICY_GAIN))
+        head = named("output", linear(rng, width, distribution.size, gain=POLICY_GAIN))
         if distribution.has_log_std:
-            head["log_std"] = np.full(distribution.size, log_std, np.float32)
+            shape = (width, distribution.size) if distribution.state_dependent else (distribution.size,)
+            head["log_std"] = np.full(shape, log_std, np.float32)
         params["action_head"] = head
         params["value_head"] = named("output", linear(rng, networks[valuing].out_features, 1, gain=VALUE_GAIN))
         return params
@@ -64,13 +67,14 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
     def initial_carry(num_envs: int) -> Carry:
         return {name: np.zeros((num_envs, networks[name].out_features), np.float32) for name in remembering}
 
-    def head_of(params: Params, features: Any) -> Any:
-        return affine(params["action_head"], "output", features), params["action_head"].get("log_std")
+    def head_of(params: Params, features: Any) -> Parameters:
+        head = params["action_head"]
+        return Parameters(affine(head, "output", features), head.get("log_std"), features)
 
     def value_of(params: Params, features: Any) -> Any:
         return affine(params["value_head"], "output", features)[:, 0]
 
-    def action(params: Params, obs: Any, carry: Carry, is_first: Any) -> tuple[Any, Carry]:
+    def action(params: Params, obs: Any, carry: Carry, is_first: Any) -> tuple[Parameters, Carry]:
         carry = {name: stepped(networks[name], params[name], obs, carry[name], is_first) for name in remembering}
         features = carry["actor"] if "actor" in carry else networks["actor"].apply(params["actor"], obs)
         return head_of(params, features), carry
@@ -102,7 +106,7 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
             features = network.step(params[valuing], features_of(params, valuing, seen), features)
         return as_rows(value_of(params, features), seen)
 
-    return ActorCritic(init, initial_carry, action, evaluate, next_values, bool(remembering))
+    return ActorCritic(init, initial_carry, action, evaluate, next_values, bool(remembering), width)
 
 
 def stepped(network: Network, params: Params, obs: Any, memory: Any, is_first: Any) -> Any:

@@ -1,8 +1,7 @@
 """Action distributions as functions of their parameters: one record per kind of action space.
 
-Parameters are (outputs, log_std): the logits of discrete actions or the means of Gaussian ones, (B, size), and the log
-standard deviations (size,) of the latter. `sample` works on NumPy and on JAX arrays alike; its noise is drawn by
-whoever acts, in the kind and shape that `noise` says.
+`sample` works on NumPy and on JAX arrays alike; its noise is drawn by whoever acts, in the kind and shape that `noise`
+says.
 """
 
 from __future__ import annotations
@@ -21,7 +20,16 @@ from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, MultiBinarySpe
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
-Parameters = tuple[Any, Any]
+
+class Parameters(NamedTuple):
+    """What a network says of actions."""
+
+    outputs: Any
+    """Logits of discrete actions or means of Gaussian ones, (B, size)."""
+    log_std: Any = None
+    """Of Gaussian ones: log standard deviations (size,), with gSDE of the entries of a matrix (F, size)."""
+    features: Any = None
+    """What the outputs were made of, (B, F); gSDE makes noise of them."""
 
 
 class Distribution(NamedTuple):
@@ -35,10 +43,12 @@ class Distribution(NamedTuple):
     logprob_entropy: Callable[[Parameters, Any, Any], tuple[Any, Any]]
     """(parameters, actions, mask) -> log-probability and entropy of each row, (B,)"""
     has_log_std: bool = False
+    state_dependent: bool = False
+    """gSDE: noise is a matrix (F, size) for each row, which lasts for some steps; see `renewed`."""
 
 
-def distribution(space: SpaceSpec) -> Distribution:
-    """The distribution that fits an action space."""
+def distribution(space: SpaceSpec, *, use_sde: bool = False) -> Distribution:
+    """The distribution that fits an action space; `use_sde` concerns Box actions alone."""
     if isinstance(space, DiscreteSpec):
         return categorical(space.n)
     if isinstance(space, MultiDiscreteSpec):
@@ -46,7 +56,7 @@ def distribution(space: SpaceSpec) -> Distribution:
     if isinstance(space, MultiBinarySpec):
         return bernoulli(space.n)
     if isinstance(space, BoxSpec):
-        return gaussian(space.shape)
+        return state_dependent_gaussian(space.shape) if use_sde else gaussian(space.shape)
     raise ConfigError("Dict and Tuple action spaces are not supported; flatten the actions in a wrapper")
 
 
@@ -54,11 +64,11 @@ def categorical(n: int) -> Distribution:
     """One choice out of n."""
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
-        logits = masked(parameters[0], mask)
+        logits = masked(parameters.outputs, mask)
         return (logits if deterministic else logits + noise).argmax(1)  # the Gumbel-max trick
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
-        return categorical_logprob_entropy(masked(parameters[0], mask), actions)
+        return categorical_logprob_entropy(masked(parameters.outputs, mask), actions)
 
     return Distribution(n, Noise("gumbel", (n,)), sample, logprob_entropy)
 
@@ -69,13 +79,13 @@ def multi_categorical(nvec: tuple[int, ...]) -> Distribution:
     parts = [slice(start, start + n) for start, n in zip(starts, nvec, strict=True)]
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
-        logits = masked(parameters[0], mask)
+        logits = masked(parameters.outputs, mask)
         logits = logits if deterministic else logits + noise
         stack = np.stack if isinstance(logits, np.ndarray) else jnp.stack
         return stack([logits[:, part].argmax(1) for part in parts], axis=1)
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
-        logits = masked(parameters[0], mask)
+        logits = masked(parameters.outputs, mask)
         pairs = [categorical_logprob_entropy(logits[:, part], actions[:, i]) for i, part in enumerate(parts)]
         return sum(logprob for logprob, _ in pairs), sum(entropy for _, entropy in pairs)
 
@@ -86,14 +96,14 @@ def bernoulli(n: int) -> Distribution:
     """n independent switches. A mask of 0 keeps a switch off."""
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
-        logits = masked(parameters[0], mask)
+        logits = masked(parameters.outputs, mask)
         if not deterministic:  # sigmoid(x) > u is x + logistic noise > 0
             xp = np if isinstance(logits, np.ndarray) else jnp
             logits = logits + xp.log(noise) - xp.log1p(-noise)
         return (logits > 0).astype(np.int8)
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
-        logits = masked(parameters[0], mask)
+        logits = masked(parameters.outputs, mask)
         on, off = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)
         entropy = -(jax.nn.sigmoid(logits) * on + jax.nn.sigmoid(-logits) * off).sum(1)
         return jnp.where(actions > 0, on, off).sum(1), entropy
@@ -106,20 +116,59 @@ def gaussian(shape: tuple[int, ...]) -> Distribution:
     size = math.prod(shape)
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
-        means, log_std = parameters
+        means = parameters.outputs
         if not deterministic:
             xp = np if isinstance(means, np.ndarray) else jnp
-            means = means + xp.exp(log_std) * noise
+            means = means + xp.exp(parameters.log_std) * noise
         return means.reshape(-1, *shape)
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
-        means, log_std = parameters
+        means, log_std, _ = parameters
         standardized = (actions.reshape(means.shape) - means) * jnp.exp(-log_std)
         logprob = (-0.5 * jnp.square(standardized) - log_std - HALF_LOG_2PI).sum(1)
-        entropy = jnp.broadcast_to((log_std + 0.5 + HALF_LOG_2PI).sum(), logprob.shape)
+        entropy = jnp.broadcast_to((log_std + 0.5 + HALF_LOG_2PI).sum(-1), logprob.shape)
         return logprob, entropy
 
     return Distribution(size, Noise("normal", (size,)), sample, logprob_entropy, has_log_std=True)
+
+
+# -- gSDE -------------------------------------------------------------------------------------------------------------
+
+
+def state_dependent_gaussian(shape: tuple[int, ...]) -> Distribution:
+    """gSDE (Raffin et al. 2022, arXiv:2005.05719): noise that is a linear function of the features, and so a smooth one
+    of time between two draws of its matrix."""
+    plain = gaussian(shape)
+
+    def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
+        means = parameters.outputs
+        if not deterministic:
+            xp = np if isinstance(means, np.ndarray) else jnp
+            means = means + xp.einsum("bf,bfa->ba", parameters.features, noise)
+        return means.reshape(-1, *shape)
+
+    def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
+        # the exploration scale must not shape the features
+        squares = jnp.square(jax.lax.stop_gradient(parameters.features))
+        variance = squares @ jnp.square(jnp.exp(parameters.log_std))
+        implied = parameters._replace(log_std=0.5 * jnp.log(variance + 1e-6))
+        return plain.logprob_entropy(implied, actions, mask)
+
+    return plain._replace(sample=sample, logprob_entropy=logprob_entropy, state_dependent=True)
+
+
+def first_matrices(num_envs: int, features: int, size: int) -> dict[str, Any]:
+    """What a policy with gSDE carries before its first step: matrices that are drawn when they are `age` 0."""
+    return {"noise": np.zeros((num_envs, features, size), np.float32), "age": np.zeros(num_envs, np.int32)}
+
+
+def renewed(carry: dict[str, Any], is_first: Any, log_std: Any, noise: Any, every: int) -> dict[str, Any]:
+    """The matrices for this step: new ones from standard normal `noise` at the beginning of an episode and `every` so
+    many steps (-1: never), else those of the step before."""
+    xp = np if isinstance(noise, np.ndarray) else jnp
+    age = xp.where(is_first, 0, carry["age"])
+    stale = age % every == 0 if every > 0 else age == 0
+    return {"noise": xp.where(stale[:, None, None], xp.exp(log_std) * noise, carry["noise"]), "age": age + 1}
 
 
 def masked(logits: Any, mask: Any) -> Any:

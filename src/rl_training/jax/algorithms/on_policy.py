@@ -15,7 +15,7 @@ import numpy as np
 from rl_training.context import BuildContext
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.jax.actor_critic import ActorCritic, Seen, actor_critic, joined
-from rl_training.jax.dist import distribution
+from rl_training.jax.dist import distribution, first_matrices, renewed
 from rl_training.jax.hyper import scheduled
 from rl_training.jax.nets import Params, action_mask
 from rl_training.jax.optimizer import AdamState, adam_init
@@ -30,8 +30,7 @@ from rl_training.jax.statistics import (
     scaled_rewards,
     scales,
 )
-from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
-from rl_training.types import BoxSpec, ConfigError
+from rl_training.jax.types import Batch, Carry, Hyper, JaxAlgorithm, Metrics, Noise
 
 HYPER = ("learning_rate", "gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "adam_eps", "log_std_init")
 """Hyperparameters that are leaves of the state; what is not here shapes the program."""
@@ -70,10 +69,8 @@ class Learner:
     """The parts of one on-policy algorithm, closed over: network, distribution, spaces and switches."""
 
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
-        if hp.use_sde and isinstance(ctx.action_space, BoxSpec):
-            raise ConfigError("hparams.use_sde is not available with backend: jax; use backend: torch")
         self.ctx, self.hp = ctx, hp
-        self.distribution = distribution(ctx.action_space)
+        self.distribution = distribution(ctx.action_space, use_sde=hp.use_sde)
         self.network: ActorCritic = actor_critic(ctx.observation_space, ctx.network, self.distribution)
 
     def algorithm(self, learn: Callable[[State, Batch, Any, Any], tuple[State, Metrics]]) -> JaxAlgorithm:
@@ -81,14 +78,23 @@ class Learner:
         return JaxAlgorithm(
             rollout_length=self.hp.num_steps,
             replay=None,
-            noise=self.distribution.noise,
+            noise=Noise("normal", self.matrix) if self.distribution.state_dependent else self.distribution.noise,
             init=self.init,
             policy=lambda state, env_steps: Acting(state.params, scales(state.normalizer)),
             act=self.act,
             learn=learn,
             observe=lambda state, batch: state._replace(normalizer=observed(state.normalizer, batch["obs"])),
-            initial_carry=self.network.initial_carry,
+            initial_carry=self.initial_carry,
         )
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """The shape of what gSDE makes noise of features with."""
+        return self.network.features, self.distribution.size
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        memory = self.network.initial_carry(num_envs)
+        return {**memory, **first_matrices(num_envs, *self.matrix)} if self.distribution.state_dependent else memory
 
     def init(self, rng: np.random.Generator, hyper: Hyper) -> State:
         params = self.network.init(rng, float(hyper["log_std_init"]))
@@ -101,8 +107,13 @@ class Learner:
         self, policy: Acting, obs: Any, carry: Any, is_first: Any, noise: Any, deterministic: bool
     ) -> tuple[Any, Any, dict[str, Any]]:
         seen = normalized_obs(policy.scales, obs)
-        parameters, carry = self.network.action(policy.params, seen, carry, is_first)
-        return self.distribution.sample(parameters, noise, action_mask(obs), deterministic), carry, {}
+        parameters, memory = self.network.action(policy.params, seen, carry, is_first)
+        if self.distribution.state_dependent:
+            kept = {name: carry[name] for name in ("noise", "age")}
+            if not deterministic:
+                kept = renewed(kept, is_first, parameters.log_std, noise, self.hp.sde_sample_freq)
+            memory, noise = {**memory, **kept}, kept["noise"]
+        return self.distribution.sample(parameters, noise, action_mask(obs), deterministic), memory, {}
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rollout]:
         """Values, log-probabilities, advantages and returns of a rollout under the current network."""

@@ -143,8 +143,7 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
         )
     if hp.grad_accumulation > 1:
         raise ConfigError("hparams.grad_accumulation is not available with backend: jax; take fewer minibatches")
-    fast = hp.kernel == "auto" and fits(ctx.observation_space, ctx.action_space, ctx.network)
-    kernel: Kernel = FastKernel(learner) if fast else ReferenceKernel(learner)
+    kernel: Kernel = FastKernel(learner) if hp.kernel == "auto" and fits(learner) else ReferenceKernel(learner)
 
     def learn(state: State, batch: Batch, env_steps: Any, key: Any) -> tuple[State, Metrics]:
         state, rollout = learner.prepare(state, batch)

@@ -7,7 +7,7 @@ parameters are one vector while they are trained: norm, clipping and Adam are a 
 array. The rows of a rollout are one matrix, so that a minibatch is one gather.
 
 `ppo_loss` stays the reference: a test holds this file to it, and `hparams.kernel: reference` uses it. It fits two
-separate MLPs of one shape with a categorical or Gaussian head; everything else takes the reference.
+separate MLPs of one shape with a categorical or plain Gaussian head; everything else takes the reference.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.config import NetworkConfig
 from rl_training.encoding import leaf_features, observation_leaves
 from rl_training.jax.algorithms.on_policy import Learner, Rollout, normalized
 from rl_training.jax.dist import HALF_LOG_2PI
 from rl_training.jax.nets import ACTIVATIONS, Params, encode
 from rl_training.jax.types import Metrics
-from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
+from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec
 
 STACKED = ("actor", "critic")
 
@@ -42,13 +41,15 @@ class Rows(NamedTuple):
     values: Any
 
 
-def fits(observation_space: SpaceSpec, action_space: SpaceSpec, network: NetworkConfig) -> bool:
+def fits(learner: Learner) -> bool:
     """Whether this kernel computes what the network computes."""
+    observation_space, network = learner.ctx.observation_space, learner.ctx.network
     masked = isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
     plain = network.actor.type == "mlp" and not network.actor.layer_norm and bool(network.actor.hidden_dims)
     shape = [(b.type, b.hidden_dims, b.activation, b.layer_norm) for b in (network.actor, network.critic)]
     alike = plain and not network.shared and shape[0] == shape[1]
-    return alike and isinstance(action_space, DiscreteSpec | BoxSpec) and not masked
+    known = isinstance(learner.ctx.action_space, DiscreteSpec | BoxSpec) and not learner.distribution.state_dependent
+    return alike and known and not masked
 
 
 class FastKernel:
