@@ -61,6 +61,8 @@ class Rule:
     check: RuleFunction
     by_the_clock: bool = False
     """Depends on the machine, so its memory is no part of a checkpoint."""
+    by_user: bool = False
+    """May do anything, also put into its memory what no checkpoint can hold."""
     memory: Memory = field(default_factory=dict)
     holds: bool = False
     silent_until: int = 0
@@ -77,7 +79,7 @@ class TrainingMonitor:
         for rule in cfg.rules if cfg.alerts else ():
             if rule.name in self.rules:
                 raise ConfigError(f"monitor.rules: '{rule.name}' is the name of a built-in rule; choose another")
-            self.rules[rule.name] = Rule(user_rule(rule))
+            self.rules[rule.name] = Rule(user_rule(rule), by_user=True)
 
     def check_alerts(self, row: Mapping[str, Any]) -> list[Alert]:
         """What there is to tell of this row."""
@@ -90,7 +92,8 @@ class TrainingMonitor:
         held = rule.holds
         try:
             said = rule.check(dict(row), rule.memory)
-            json.dumps(rule.memory)  # a checkpoint takes nothing else
+            if rule.by_user:
+                json.dumps(rule.memory)  # a checkpoint takes nothing else
         except Exception as error:  # a user's rule may raise anything, and none of it ends the run
             rule.is_broken, rule.memory = True, {}
             return Alert(name, f"this rule failed and is switched off: {type(error).__name__}: {error}", env_steps)
