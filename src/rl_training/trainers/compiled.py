@@ -40,15 +40,18 @@ class Position:
     def episodes(self, rewards: Array, terminated: Array, truncated: Array) -> list[Episode]:
         """Episodes that ended in a rollout (T, N), in the order in which they ended."""
         ended: list[Episode] = []
-        begin = np.zeros(len(self.returns), np.int64)
-        for t, i in np.argwhere(terminated | truncated):
-            total = self.returns[i] + rewards[begin[i] : t + 1, i].sum(dtype=np.float64)
-            length = int(self.lengths[i] + t + 1 - begin[i])
-            ended.append(Episode(int(i), float(total), length, bool(terminated[t, i])))
+        num_steps, num_envs = rewards.shape
+        columns = np.ascontiguousarray(rewards.T, np.float64)  # a sum over a row of these is quick
+        begin = [0] * num_envs
+        for place in np.flatnonzero(terminated | truncated).tolist():
+            t, i = divmod(place, num_envs)
+            total = self.returns[i] + columns[i, begin[i] : t + 1].sum()
+            length = int(self.lengths[i]) + t + 1 - begin[i]
+            ended.append(Episode(i, float(total), length, bool(terminated[t, i])))
             self.returns[i], self.lengths[i], begin[i] = 0.0, 0, t + 1
         for i, start in enumerate(begin):
-            self.returns[i] += rewards[start:, i].sum(dtype=np.float64)
-        self.lengths += len(rewards) - begin
+            self.returns[i] += columns[i, start:].sum()
+            self.lengths[i] += num_steps - start
         return ended
 
     def state_dict(self) -> StateDict:
