@@ -74,18 +74,19 @@ class Parts:
         return getattr(self.hparams, name, default)
 
 
-def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None) -> AnyTrainer:
-    """Everything a run consists of, in the lane that the config asks for or that fits."""
+def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None, *, to_run: bool = True) -> AnyTrainer:
+    """Everything a run consists of, in the lane that the config asks for or that fits; not `to_run`, it is looked at
+    alone, and nothing is compiled in advance."""
     check_supported(cfg)
     lane = lane_of(cfg, env_fn)
     if lane == "host" and (cfg.training.eval_lane == "compiled" or cfg.training.runs_per_program > 1):
         raise ConfigError("training.eval_lane: compiled and training.runs_per_program need a run in the compiled lane")
-    trainer = build_compiled(cfg) if lane == "compiled" else build_host(cfg, env_fn)
+    trainer = build_compiled(cfg, ahead=to_run) if lane == "compiled" else build_host(cfg, env_fn)
     trainer.total_episodes = cfg.training.total_episodes
     return trainer
 
 
-def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
+def build_compiled(cfg: TrainConfig, *, ahead: bool) -> CompiledTrainer:
     """Environment, agent and loop as one program."""
     from rl_training.jax.compiled import make_driver
     from rl_training.jax.envs import make
@@ -103,7 +104,7 @@ def build_compiled(cfg: TrainConfig) -> CompiledTrainer:
     description = key if is_our_own(cfg, spec) else None
     driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description, runs))
     stops = (cfg.training.eval_frequency, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
-    trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops)
+    trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops, ahead=ahead)
     trainer.spaces = env.observation_space, env.action_space
     if cfg.training.eval_lane == "compiled" and (episodes := cfg.training.num_eval_episodes):
         make_evaluation = partial(Evaluation, agent.functions, env, episodes, description)

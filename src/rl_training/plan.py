@@ -21,7 +21,7 @@ SEGMENT_COPIES = 2
 
 def plan(cfg: TrainConfig) -> dict[str, Any]:
     """Build the run without starting it and count. Nothing is written."""
-    trainer = build_trainer(cfg)
+    trainer = build_trainer(cfg, to_run=False)
     try:
         state = trainer.state_dict()
         rollout = trainer.num_steps * cfg.env.num_envs

@@ -136,6 +136,18 @@ def test_matrices_of_noise_go_on_where_a_checkpoint_left_them() -> None:
     assert moved == 0.0, "no episode has ended"
 
 
+def test_what_a_run_would_cost_is_known_without_compiling_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = ["train", "dqn/cartpole", "--backend=jax", "--hparams.learning-starts=900", "--total-timesteps=1000"]
+    assert main([*words, "--hparams.updates-per-step=0.5", "--num-envs=7", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert (plan["env_steps"], plan["updates"]) == (1000, 50)
+    kept = list(tmp_path.rglob("*.program"))
+    assert len(kept) == 1, "the first states of the environments, and not the loop"
+
+
 def test_many_seeds_are_threads_and_each_is_its_solo_run(uninterrupted: Path, tmp_path: Path) -> None:
     words = ["train", *FLAGS, f"--output-dir={tmp_path}", f"--total-timesteps={TOTAL}", "--seed=0,1,2", "--jobs=2"]
     assert main([*words, "--logging.terminal=false"]) == 0

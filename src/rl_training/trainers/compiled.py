@@ -67,12 +67,20 @@ class Position:
 
 
 class CompiledTrainer(Trainer):
-    """Drives the chunks, which end at the multiples of each of `stops`."""
+    """Drives the chunks, which end at the multiples of each of `stops`. With `ahead`, programs are loaded or compiled
+    from now on, beside whatever comes before the first chunk."""
 
     exact = True
 
     def __init__(
-        self, algorithm: HostAlgorithm, driver: Driver, progress: Progress, guard: Guard, *, stops: Sequence[int]
+        self,
+        algorithm: HostAlgorithm,
+        driver: Driver,
+        progress: Progress,
+        guard: Guard,
+        *,
+        stops: Sequence[int],
+        ahead: bool,
     ) -> None:
         super().__init__(progress)
         self.algorithm = algorithm
@@ -80,12 +88,13 @@ class CompiledTrainer(Trainer):
         self.guard = guard
         self.stops = [every for every in stops if every > 0]
         self.num_steps = algorithm.functions.rollout_length
-        driver.prepare(algorithm.state, algorithm.key)  # goes on while the run's folder is set up
+        if ahead:
+            driver.prepare(algorithm.state, algorithm.key)
         self.position = Position(driver.start(algorithm.state, algorithm.key))
         self.rollout_steps = self.num_steps * len(self.position.loop.is_first)
-        schedule = algorithm.functions.replay
-        self.learning_starts = schedule.learning_starts if schedule is not None else 0
-        self.buffer = SavedRing(self.position) if schedule is not None else None
+        self.schedule = algorithm.functions.replay
+        self.learning_starts = self.schedule.learning_starts if self.schedule is not None else 0
+        self.buffer = SavedRing(self.position) if self.schedule is not None else None
         """The ring of an off-policy algorithm, as checkpoints know it."""
         self.evaluation: Evaluation | None = None
         """Plays the evaluations, where they are compiled too."""
