@@ -148,6 +148,16 @@ def test_what_a_run_would_cost_is_known_without_compiling_it(
     assert len(kept) == 1, "the first states of the environments, and not the loop"
 
 
+def test_a_run_that_fails_before_it_starts_does_not_wait_for_the_compiler(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder can be made below it")
+    words = [sys.executable, "-m", "rl_training", "train", *FLAGS, f"--output-dir={tmp_path / 'file' / 'runs'}"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "error: cannot create a run in output_dir" in ended.stderr
+    assert len(list(tmp_path.rglob("*.program"))) == 1, "the loop was given up"
+
+
 def test_many_seeds_are_threads_and_each_is_its_solo_run(uninterrupted: Path, tmp_path: Path) -> None:
     words = ["train", *FLAGS, f"--output-dir={tmp_path}", f"--total-timesteps={TOTAL}", "--seed=0,1,2", "--jobs=2"]
     assert main([*words, "--logging.terminal=false"]) == 0

@@ -37,9 +37,16 @@ def load_config(path: str | Path) -> TrainConfig:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:
-        spare_collections()
+    if argv is not None:
+        return run(list(argv))
+    spare_collections()
+    code = run(sys.argv[1:])
+    leave_compiler(code)
+    return code
+
+
+def run(words: list[str]) -> int:
+    """Every outcome of a command as an exit code and, where it failed, a readable line."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # modules beside the config, as with `python -m`; installed ones come first
     show_traceback = "--traceback" in words or os.environ.get("RL_TRAINING_TRACEBACK", "") not in ("", "0")
@@ -57,6 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         return report(error, show_traceback)
+
+
+def leave_compiler(code: int) -> None:
+    """End at once if a run was given up while its program was still compiled, for which Python would wait."""
+    executables = sys.modules.get("rl_training.jax.executables")
+    if executables is not None and executables.are_coming():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def spare_collections() -> None:

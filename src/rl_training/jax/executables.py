@@ -38,6 +38,15 @@ FOLDERS = (".", "hparams", "jax", "jax/algorithms", "jax/envs")
 """Where the code that a program is made of can be."""
 
 
+_coming: list[Future[Any]] = []
+"""Programs that are loaded or compiled in the background."""
+
+
+def are_coming() -> bool:
+    """Whether some are not there yet."""
+    return not all(future.done() for future in _coming)
+
+
 class Program:
     """A jitted function that is loaded at its first call where it was compiled before; `None` keeps it off the disk.
 
@@ -74,6 +83,7 @@ class Program:
                 work = partial(compile_and_save, self.jitted.lower(*args), path)
             helper = ThreadPoolExecutor(1, "program")
             self.coming = helper.submit(work)
+            _coming.append(self.coming)
             helper.shutdown(wait=False)
 
     def _prepared(self, args: tuple[Any, ...]) -> Callable[..., Any]:
