@@ -9,6 +9,7 @@ from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_group
 from rl_training.cli.output import amount, bold, note, print_json, stdout_for_the_result
 from rl_training.cli.sweep import resume_sweep
+from rl_training.imports import without_collections
 
 if TYPE_CHECKING:
     from rl_training.config import TrainConfig
@@ -50,8 +51,8 @@ def train_command(arguments: Arguments) -> int:
     if jobs is not None:
         raise UsageError("--jobs is for several seeds, such as --seed 1,2,3")
     with stdout_for_the_result(arguments.switch("json")):
-        from rl_training.trainer import train
-
+        with without_collections():
+            from rl_training.trainer import train
         result = train(
             cfg,
             init_from=arguments.text("init-from"),
@@ -117,8 +118,8 @@ def resume_command(arguments: Arguments) -> int:
     if jobs is not None:
         raise UsageError("--jobs is for a group of seeds; this is one run")
     with stdout_for_the_result(arguments.switch("json")):
-        from rl_training.trainer import resume
-
+        with without_collections():
+            from rl_training.trainer import resume
         result = resume(target.path, total_timesteps=total_timesteps)
     return _finish(result, arguments)
 

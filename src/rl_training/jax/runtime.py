@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+from rl_training.imports import without_collections
+
 SINGLE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 """Small matrix products are slower on several threads, and their bits would depend on how many there are."""
 
@@ -22,8 +24,8 @@ def configure(num_threads: int = 1, device: str = "auto") -> None:
     """Threads, cache and dispatch; costs nothing the second time."""
     if not _threads:
         _threads.append(start_with(num_threads))
-    import jax
-
+    with without_collections():
+        import jax
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
     # computations run in the thread that asks for them, so that runs in several threads share no queue
