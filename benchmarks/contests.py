@@ -247,7 +247,9 @@ def jax_ppo_contest(name: str, num_envs: int) -> Contest:
         "of 4 minibatches, 64×64 tanh, learning rate 2.5e-4. This package writes its run directory and a row of "
         "metrics per rollout meanwhile, rejax nothing. Compiling does not count: here the first 32,768 steps, there a "
         "whole run before the one that is measured. The score is that of the policy after 1,048,576 steps: 100 greedy "
-        "episodes of Gymnasium's CartPole; for rejax its own evaluation, 128 episodes with sampled actions.",
+        "episodes of Gymnasium's CartPole; for rejax its own evaluation, 128 episodes with sampled actions. With a "
+        "step size that does not fall it is one draw of many: of eight seeds with 16 environments all passed 475 on "
+        "the way, and ended between 239 and 500 (six of rejax between 318 and 500).",
         measures=(
             Measure("env_steps_per_second", "env steps/s", "higher", goal=1.4),
             Measure("cpu_us_per_step", "CPU µs per step", "lower", 2),
