@@ -39,14 +39,14 @@ def load_config(path: str | Path) -> TrainConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     if argv is not None:
-        return run(list(argv))
+        return outcome(list(argv))
     spare_last_collection()
-    code = run(sys.argv[1:])
+    code = outcome(sys.argv[1:])
     leave_compiler(code)
     return code
 
 
-def run(words: list[str]) -> int:
+def outcome(words: list[str]) -> int:
     """Every outcome of a command as an exit code and, where it failed, a readable line."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # modules beside the config, as with `python -m`; installed ones come first
