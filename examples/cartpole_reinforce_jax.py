@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from rl_training.config import BackboneConfig
-from rl_training.jax.dist import distribution, draw
+from rl_training.jax.dist import Parameters, distribution, draw
 from rl_training.jax.envs import make
 from rl_training.jax.nets import linear, mlp, named
 from rl_training.jax.optimizer import AdamState, adam, adam_init
@@ -50,9 +50,9 @@ def init(seed: int) -> Loop:
     return Loop(params, adam_init(params), env.init(env_key, NUM_ENVS), key)
 
 
-def logits(params: Any, obs: Any) -> tuple[Any, None]:
+def logits(params: Any, obs: Any) -> Parameters:
     features = backbone.apply(params["backbone"], obs)
-    return features @ params["head"]["output.weight"] + params["head"]["output.bias"], None
+    return Parameters(features @ params["head"]["output.weight"] + params["head"]["output.bias"])
 
 
 def step(params: Any, state: Any, drawn: Any) -> tuple[Any, dict[str, Any]]:
