@@ -206,15 +206,38 @@ def test_a_cue_is_remembered_until_it_is_asked_for(algo: str, lane: str, blanks:
     assert result.returns.mean() == 1.0
 
 
+def resumed_halfway(cfg: TrainConfig, steps: int) -> tuple[Any, Any]:
+    """What policies carried at the checkpoint in the middle and at the end of a run that ends as one without it."""
+    whole, half, resumed = (build_trainer(cfg) for _ in range(3))
+    whole.run(steps)
+    half.run(steps // 2)
+    saved = half.state_dict()
+    resumed.load_state_dict(saved)
+    resumed.run(steps)
+    ended = resumed.state_dict()
+    assert difference(ended, whole.state_dict()) is None
+    return saved["env"]["carry"], ended["env"]["carry"]
+
+
 def test_memory_is_part_of_a_checkpoint() -> None:
-    whole, half, resumed = (build_trainer(cue_memory("ppo", "compiled", 10, 20_000)) for _ in range(3))
-    whole.run(768)
-    half.run(384)
-    state = half.state_dict()
-    assert np.abs(state["env"]["carry"]["actor"]).max() > 0.0
-    resumed.load_state_dict(state)
-    resumed.run(768)
-    assert difference(resumed.state_dict(), whole.state_dict()) is None
+    saved, _ = resumed_halfway(cue_memory("ppo", "compiled", 10, 20_000), 768)
+    assert np.abs(saved["actor"]).max() > 0.0
+
+
+def test_matrices_of_noise_go_on_where_a_checkpoint_left_them() -> None:
+    """gSDE draws one per episode here, and no episode ends."""
+    network = {"hidden_dims": [8]}
+    given = {
+        "algo": "ppo",
+        "env_id": "Pendulum-v1",
+        "backend": "jax",
+        "env": {"num_envs": 2},
+        "hparams": {"num_steps": 16, "num_minibatches": 2, "num_epochs": 1, "use_sde": True},
+        "network": {"actor": network, "critic": network},
+    }
+    saved, ended = resumed_halfway(parse_config(given), 128)
+    assert np.abs(saved["noise"]).min() > 0.0
+    np.testing.assert_array_equal(ended["noise"], saved["noise"])
 
 
 def test_memory_is_refused_where_it_cannot_be_used() -> None:

@@ -21,7 +21,7 @@ from rl_training.assembly import build_trainer, lane_of
 from rl_training.checkpointing import CheckpointManager
 from rl_training.cli import main
 from rl_training.config import EnvConfig, TrainConfig
-from rl_training.config_loading import load_config, parse_config
+from rl_training.config_loading import load_config
 from rl_training.schedules import Schedule
 from rl_training.trainers.compiled import CompiledTrainer
 from rl_training.types import ConfigError, NonFiniteError
@@ -110,30 +110,6 @@ def test_a_run_that_was_ended_halfway_goes_on_as_if_nothing_had_happened(
     assert rows(run) == rows(uninterrupted)
     assert rows(run, "episodes") == rows(uninterrupted, "episodes")
     assert rows(run, "evals") == rows(uninterrupted, "evals")
-
-
-def test_matrices_of_noise_go_on_where_a_checkpoint_left_them() -> None:
-    """gSDE draws one per episode here, and the episodes are longer than what was done before the checkpoint."""
-    network = {"hidden_dims": [8]}
-    given = {
-        "algo": "ppo",
-        "env_id": "Pendulum-v1",
-        "backend": "jax",
-        "env": {"num_envs": 2},
-        "hparams": {"num_steps": 16, "num_minibatches": 2, "num_epochs": 1, "use_sde": True},
-        "network": {"actor": network, "critic": network},
-    }
-    cfg = parse_config(given)
-    whole, half, rest = (build_trainer(cfg) for _ in range(3))
-    whole.run(128)
-    half.run(64)
-    saved = half.state_dict()
-    assert np.abs(saved["env"]["carry"]["noise"]).min() > 0.0
-    rest.load_state_dict(saved)
-    rest.run(128)
-    np.testing.assert_equal(rest.state_dict(), whole.state_dict())
-    moved = np.abs(rest.state_dict()["env"]["carry"]["noise"] - saved["env"]["carry"]["noise"]).max()
-    assert moved == 0.0, "no episode has ended"
 
 
 def test_what_a_run_would_cost_is_known_without_compiling_it(
