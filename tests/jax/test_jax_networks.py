@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -20,7 +21,8 @@ from rl_training.hparams.ppo import PPOConfig
 from rl_training.jax.actor_critic import Seen, stepped
 from rl_training.jax.algorithms.on_policy import Learner
 from rl_training.jax.host import build_agent
-from rl_training.jax.nets import backbone
+from rl_training.jax.nets import FEW_ROWS, backbone, product, tanh
+from rl_training.jax.statistics import normalized_obs, observed, scales
 from rl_training.models.backbones import build_backbone
 from rl_training.seeding import Streams
 from rl_training.testing.states import difference
@@ -38,6 +40,30 @@ def pictures(*shape: int, dtype: Any = np.uint8) -> BoxSpec:
 
 def cnn(**given: Any) -> BackboneConfig:
     return BackboneConfig(**{"type": "cnn", "hidden_dims": (), "activation": "relu", **given})
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def test_tanh_is_as_exact_as_that_of_the_libraries() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1, 20_001)]).astype(np.float32)
+    y, exact = np.asarray(jax.jit(tanh)(jnp.asarray(x)), np.float64), np.tanh(x.astype(np.float64))
+    np.testing.assert_allclose(y, exact, rtol=4e-7)
+    slopes = jax.jit(jax.vmap(jax.grad(tanh)))(jnp.asarray(x))
+    np.testing.assert_allclose(slopes, 1.0 - exact**2, atol=8e-7)
+    far = np.asarray(tanh(jnp.array([np.inf, -np.inf, np.nan, 3e38])))
+    np.testing.assert_allclose(far, [1.0, -1.0, np.nan, 1.0], rtol=4e-7)
+    np.testing.assert_array_equal(tanh(x), np.tanh(x))  # what NumPy has is NumPy's
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(4, 16), (16, 2), (4, 2), (16, 1), (1, 16), (16, 16)])
+@pytest.mark.parametrize("rows", [1, 5, FEW_ROWS, FEW_ROWS + 1])
+def test_products_of_a_few_rows_are_products(rows: int, inputs: int, outputs: int) -> None:
+    rng = np.random.default_rng(0)
+    x, weight = (rng.standard_normal(shape).astype("f") for shape in ((rows, inputs), (inputs, outputs)))
+    actual = jax.jit(product)(x, weight)
+    assert actual.shape == (rows, outputs)
+    np.testing.assert_allclose(actual, x @ weight, atol=1e-5)
 
 
 # -- convolutions -----------------------------------------------------------------------------------------------------
@@ -141,6 +167,32 @@ def test_an_episode_begins_with_nothing_remembered() -> None:
     fresh = stepped(network, params, obs, np.zeros((2, 4), np.float32), np.array([False, False]))
     np.testing.assert_array_equal(forgot[0], fresh[0])
     assert (forgot[1] != fresh[1]).all()
+
+
+@pytest.mark.parametrize("truncated_share", [0.0, 0.2, 1.0])
+def test_the_value_of_what_followed_is_that_of_the_next_row_or_asked_for(truncated_share: float) -> None:
+    """Where an episode goes on it is that of the next row, and where it was cut or the rollout ends that of the true
+    next observation; where it terminated nobody looks at it."""
+    steps, envs = 9, 4
+    ctx = BuildContext(OBS, DiscreteSpec(3), num_envs=envs, streams=Streams(3), normalize_obs=True)
+    learner, rng = Learner(ctx, PPOConfig()), np.random.default_rng(0)
+    obs, elsewhere = rng.standard_normal((2, steps + 1, envs, 3)).astype("f")
+    hyper = {"log_std_init": np.float32(0.0)}
+    state = learner.init(rng, hyper)
+    state = state._replace(normalizer=observed(state.normalizer, 3.0 * elsewhere + 1.0))
+    terminated, truncated = rng.random((steps, envs)) < 0.2, rng.random((steps, envs)) < truncated_share
+    ends = (terminated | truncated)[:, :, None]
+    batch = {"next_obs": np.where(ends, elsewhere[1:], obs[1:]), "truncated": jnp.asarray(truncated)}
+    scale = scales(state.normalizer)
+
+    def values_of(seen: Any) -> Any:
+        flat = normalized_obs(scale, seen.reshape(-1, 3))
+        return learner.network.values(state.params, Seen(flat)).reshape(seen.shape[:2])
+
+    following = jax.jit(learner.next_values)(state, batch, Seen(()), values_of(obs[:-1]))
+    counts = ~terminated | truncated
+    np.testing.assert_allclose(following[counts], values_of(batch["next_obs"])[counts], atol=1e-6)
+    assert np.isfinite(following).all()
 
 
 @pytest.mark.parametrize("shared", [False, True])

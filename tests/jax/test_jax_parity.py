@@ -52,6 +52,7 @@ ACTIONS: dict[str, SpaceSpec] = {
     "box": BoxSpec(np.full(2, -1.0, np.float32), np.full(2, 1.0, np.float32), FLOAT),
     "multi_discrete": MultiDiscreteSpec((2, 3)),
     "multi_binary": MultiBinarySpec(3),
+    "many": DiscreteSpec(6),
 }
 
 
@@ -110,6 +111,15 @@ def twins(hp: OnPolicyHparams, observation_space: SpaceSpec, action_space: Space
     return torch_twin, build_agent(replace(ctx, progress=Progress()), spec, hp)
 
 
+def as_acted(agent: HostAlgorithm, batch: Batch) -> Batch:
+    """The rollout with what the agent's policy says of its observations."""
+    rng = np.random.default_rng(0)
+    rows = [jax.tree.map(lambda x: x[t], batch["obs"]) for t in range(T)]  # noqa: B023
+    carry = agent.policy.initial_carry(N)
+    said = [agent.policy.act(row, carry, np.zeros(N, bool), rng, deterministic=True).extras for row in rows]
+    return {**batch, **{name: np.stack([extras[name] for extras in said]) for name in said[0]}}
+
+
 def assert_same(torch_twin: Any, agent: HostAlgorithm, tolerance: float) -> None:
     """Weights, moments and therefore gradients: Adam's first mean is a tenth of the gradient."""
     ours, theirs = agent.policy.state_dict(), torch_twin.policy.state_dict()
@@ -155,7 +165,7 @@ def test_one_update_is_the_same_in_both(case: str, actions: str) -> None:
     torch_twin, agent = twins(CASES[case], OBS, ACTIONS[actions])
     assert_same(torch_twin, agent, 0.0)  # the same first weights, bit for bit
     batch = rollout(OBS, ACTIONS[actions])
-    expected, actual = torch_twin.update(batch).metrics, agent.update(batch).metrics
+    expected, actual = torch_twin.update(batch).metrics, agent.update(as_acted(agent, batch)).metrics
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         assert actual[name] == pytest.approx(float(value), abs=1e-5, rel=1e-5), name
@@ -167,8 +177,9 @@ def test_masks_dicts_and_normalisers_are_the_same_in_both() -> None:
     torch_twin, agent = twins(CASES["reinforce"], MASKED, DiscreteSpec(3), **given)
     batch = rollout(MASKED, DiscreteSpec(3))
     for _ in range(3):
+        torch_twin.update(batch)
+        agent.update(as_acted(agent, batch))
         for twin in (torch_twin, agent):
-            twin.update(batch)
             twin.observe(batch)
     assert_same(torch_twin, agent, 3e-5)
 
@@ -191,12 +202,12 @@ def test_networks_of_any_kind_are_the_same_in_both(activation: Any, shared: bool
         np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize(("actions", "clip_vf"), [("discrete", 0.05), ("box", None)])
+@pytest.mark.parametrize(("actions", "clip_vf"), [("discrete", 0.05), ("many", None), ("box", None)])
 def test_the_fast_kernel_computes_what_the_reference_computes(actions: str, clip_vf: float | None) -> None:
     """Losses and gradients on the same rows, for a policy that has moved away from the one that acted."""
     learner = Learner(BuildContext(OBS, ACTIONS[actions], num_envs=N), CASES["ppo"])
     _, agent = twins(CASES["ppo"], OBS, ACTIONS[actions])
-    _, rows = jax.jit(learner.prepare)(agent.state, dense(rollout(OBS, ACTIONS[actions])))
+    _, rows = jax.jit(learner.prepare)(agent.state, dense(as_acted(agent, rollout(OBS, ACTIONS[actions]))))
     noise = np.random.default_rng(0)
     moved = jax.tree.map(
         lambda x: jnp.asarray(x + 0.1 * noise.standard_normal(x.shape).astype("f")), agent.state.params
@@ -233,8 +244,8 @@ def test_numpy_and_compiled_acting_agree(actions: str) -> None:
 
 
 def test_hyperparameters_are_leaves_so_that_another_value_needs_no_other_program() -> None:
-    batch = rollout(OBS, DiscreteSpec(3))
     _, agent = twins(CASES["reinforce"], OBS, DiscreteSpec(3))
+    batch = as_acted(agent, rollout(OBS, DiscreteSpec(3)))
     learn = jax.jit(agent.functions.learn)
     losses = set()
     for gamma in (0.9, 0.99):

@@ -39,8 +39,10 @@ class ActorCritic(NamedTuple):
     """(params, obs, carry, is_first) -> parameters of the action distribution, and what is remembered: one step"""
     evaluate: Callable[[Params, Seen, Any], tuple[Any, Any, Any]]
     """(params, seen, actions) -> log-probabilities, entropies and values, a number for each action"""
+    values: Callable[[Params, Seen], Any]
+    """(params, seen) -> values, those of `evaluate`"""
     next_values: Callable[[Params, Seen, Any], Any]
-    """(params, seen, next_obs) -> values of what each step led to"""
+    """(params, seen, next_obs) -> values of what each step led to; without memory `seen` does not matter"""
     has_memory: bool
     features: int
     """How many numbers the action head sees."""
@@ -99,6 +101,9 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
         values = value_of(params, features[valuing])
         return as_rows(logprobs, seen), as_rows(entropy, seen), as_rows(values, seen)
 
+    def values(params: Params, seen: Seen) -> Any:
+        return as_rows(value_of(params, features_of(params, valuing, seen)), seen)
+
     def next_values(params: Params, seen: Seen, next_obs: Any) -> Any:
         network = networks[valuing]
         features = network.apply(params[valuing], single(next_obs))
@@ -106,7 +111,7 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
             features = network.step(params[valuing], features_of(params, valuing, seen), features)
         return as_rows(value_of(params, features), seen)
 
-    return ActorCritic(init, initial_carry, action, evaluate, next_values, bool(remembering), width)
+    return ActorCritic(init, initial_carry, action, evaluate, values, next_values, bool(remembering), width)
 
 
 def stepped(network: Network, params: Params, obs: Any, memory: Any, is_first: Any) -> Any:

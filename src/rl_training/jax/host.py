@@ -32,6 +32,8 @@ NOT_ALGORITHM = ("params", "normalizer", "hyper")
 
 
 SAMPLED = ("obs", "actions", "rewards", "next_obs", "terminated", "discounts")
+EXTRAS = ("outputs", "features")
+"""What policies say beside their actions, if they do."""
 TRANSITIONS = np.ones(1, bool)
 """What a batch without `valid` holds only."""
 
@@ -124,5 +126,5 @@ def dense(batch: Batch) -> Batch:
         return shifted
 
     next_obs: Obs = jax.tree.map(following, batch["obs"], batch["last_obs"], batch["final_obs"])
-    columns = {name: batch[name] for name in names}
+    columns = {name: batch[name] for name in (*names, *EXTRAS) if name in batch}
     return {**columns, "rewards": batch["rewards"].astype(np.float32), "next_obs": next_obs}

@@ -35,7 +35,7 @@ Params = dict[str, Any]
 """Arrays by name; a network of parts holds a dict per part."""
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "tanh": lambda x: library(x).tanh(x),
+    "tanh": lambda x: tanh(x),
     "relu": lambda x: library(x).maximum(x, 0.0),
     "leaky_relu": lambda x: library(x).where(x > 0.0, x, 0.01 * x),
     "identity": lambda x: x,
@@ -75,11 +75,58 @@ def named(prefix: str, params: Params) -> Params:
 
 
 def affine(params: Params, layer: str, x: Any) -> Any:
-    return x @ params[f"{layer}.weight"] + params[f"{layer}.bias"]
+    return product(x, params[f"{layer}.weight"]) + params[f"{layer}.bias"]
+
+
+FEW_ROWS, FEW_INPUTS, FEW_OUTPUTS = 64, 8, 4
+
+
+def product(x: Any, weight: Any) -> Any:
+    """x @ weight. With the few rows of a step, XLA takes longer to call its matrix library than that to multiply; sums
+    and products with vectors it compiles in place."""
+    inputs, outputs = weight.shape
+    if not isinstance(x, np.ndarray) and len(x) <= FEW_ROWS:
+        if outputs <= FEW_OUTPUTS:
+            return jnp.stack([x @ weight[:, i] for i in range(outputs)], axis=1)
+        if inputs <= FEW_INPUTS:
+            return sum(x[:, i, None] * weight[i] for i in range(inputs))
+    return x @ weight
+
+
+def tanh(x: Any) -> Any:
+    return np.tanh(x) if isinstance(x, np.ndarray) else rational_tanh(x)
+
+
+TANH_LIMIT = 8.0  # from here on tanh is 1 but for 2e-7
+TANH_NUMERATOR = (1.529245050e-08, 2.193911688e-05, 3.574312878e-03, 1.344679494e-01, 1.0)
+TANH_DENOMINATOR = (8.547690167e-07, 3.415717878e-04, 2.617480212e-02, 4.678012425e-01, 1.0)
+"""x P(x^2) / Q(x^2), fitted to tanh for the smallest relative error: 7e-9 before rounding."""
+
+
+@jax.custom_jvp
+def rational_tanh(x: Any) -> Any:
+    """As exact as `jnp.tanh` (3e-7) in half of its time, which is a twelfth of what an update of PPO takes."""
+    x = jnp.clip(x, -TANH_LIMIT, TANH_LIMIT)
+    squared = x * x
+    return x * horner(TANH_NUMERATOR, squared) / horner(TANH_DENOMINATOR, squared)
+
+
+@rational_tanh.defjvp
+def rational_tanh_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+    y = rational_tanh(*primals)
+    return y, tangents[0] * (1.0 - y * y)
+
+
+def horner(coefficients: tuple[float, ...], x: Any) -> Any:
+    """A polynomial, highest power first."""
+    value: Any = coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
 
 
 def sigmoid(x: Any) -> Any:
-    return 0.5 * library(x).tanh(0.5 * x) + 0.5  # cannot overflow
+    return 0.5 * tanh(0.5 * x) + 0.5  # cannot overflow
 
 
 def layer_norm(params: Params, layer: str, x: Any) -> Any:
@@ -231,7 +278,7 @@ def gru(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     def step(params: Params, memory: Any, seen: Any) -> Any:
         kept = affine(params, "cell.hidden", memory)
         reset, update = sigmoid(seen[:, :width] + kept[:, :width]), slice(width, 2 * width)
-        new = library(seen).tanh(seen[:, 2 * width :] + reset * kept[:, 2 * width :])
+        new = tanh(seen[:, 2 * width :] + reset * kept[:, 2 * width :])
         share = sigmoid(seen[:, update] + kept[:, update])
         return new + share * (memory - new)
 

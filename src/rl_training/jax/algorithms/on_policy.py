@@ -15,7 +15,7 @@ import numpy as np
 from rl_training.context import BuildContext
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.jax.actor_critic import ActorCritic, Seen, actor_critic, joined
-from rl_training.jax.dist import distribution, first_matrices, renewed
+from rl_training.jax.dist import Parameters, distribution, first_matrices, renewed
 from rl_training.jax.hyper import scheduled
 from rl_training.jax.nets import Params, action_mask
 from rl_training.jax.optimizer import AdamState, adam_init
@@ -54,8 +54,8 @@ class Acting(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """A rollout in rows, with what the policy thought when the update began. A row is a transition, or an environment
-    with all its steps where the network has memory."""
+    """A rollout in rows, with what the network thought of it before the update. A row is a transition, or where the
+    network has memory an environment with all its steps."""
 
     seen: Seen
     actions: Any
@@ -113,33 +113,67 @@ class Learner:
             if not deterministic:
                 kept = renewed(kept, is_first, parameters.log_std, noise, self.hp.sde_sample_freq)
             memory, noise = {**memory, **kept}, kept["noise"]
-        return self.distribution.sample(parameters, noise, action_mask(obs), deterministic), memory, {}
+        # what log-probabilities are made of: in bulk, before the update, without another pass through the network
+        extras = {"outputs": parameters.outputs}
+        if self.distribution.state_dependent:
+            extras["features"] = parameters.features
+        return self.distribution.sample(parameters, noise, action_mask(obs), deterministic), memory, extras
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rollout]:
-        """Values, log-probabilities, advantages and returns of a rollout under the current network."""
+        """Values, log-probabilities, advantages and returns of a rollout, which the network of `state` gathered."""
         ends = batch["terminated"] | batch["truncated"]
         rewards, hyper = batch["rewards"], state.hyper
         if state.reward_normalizer is not None:
             statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])
             state = state._replace(reward_normalizer=statistics)
-        by_key = scales(state.normalizer)
-        obs, next_obs = (normalized_obs(by_key, self.rows(batch[name])) for name in ("obs", "next_obs"))
+        obs = normalized_obs(scales(state.normalizer), self.rows(batch["obs"]))
         seen = Seen(obs)
         if self.network.has_memory:
             seen = Seen(obs, self.rows(batch["is_first"]), batch["initial_carry"])
-        actions = self.rows(batch["actions"])
-        logprobs, _, values = self.network.evaluate(state.params, seen, actions)
-        next_values = self.network.next_values(state.params, seen, next_obs)
+        values = self.network.values(state.params, seen)
+        value_grid = self.grid(values, rewards.shape)
         advantages, returns = gae(
             rewards,
-            self.grid(values, rewards.shape),
-            self.grid(next_values, rewards.shape),
+            value_grid,
+            self.next_values(state, batch, seen, value_grid),
             batch["terminated"],
             ends,
             gamma=hyper["gamma"],
             gae_lambda=hyper["gae_lambda"],
         )
-        return state, Rollout(seen, actions, logprobs, values, self.rows(advantages), self.rows(returns))
+        actions, logprobs, advantages, returns = map(
+            self.rows, (batch["actions"], self.logprobs(state, batch), advantages, returns)
+        )
+        return state, Rollout(seen, actions, logprobs, values, advantages, returns)
+
+    def logprobs(self, state: State, batch: Batch) -> Any:
+        """Of the actions that were taken, (T, N)."""
+        log_std = state.params["action_head"].get("log_std")
+        parameters = Parameters(joined(batch["outputs"]), log_std, joined(batch.get("features")))
+        mask = joined(action_mask(batch["obs"]))
+        logprobs, _ = self.distribution.logprob_entropy(parameters, joined(batch["actions"]), mask)
+        return logprobs.reshape(batch["rewards"].shape)
+
+    def next_values(self, state: State, batch: Batch, seen: Seen, values: Any) -> Any:
+        """Of what each step led to, (T, N): the value of the next row where the episode goes on, and nothing that
+        counts where it terminated. The network is asked for the few others, a step of all environments at a time."""
+        by_key = scales(state.normalizer)
+
+        def asked(seen: Seen, next_obs: Any) -> Any:
+            return self.network.next_values(state.params, seen, normalized_obs(by_key, next_obs))
+
+        if self.network.has_memory:
+            return self.grid(asked(seen, self.rows(batch["next_obs"])), values.shape)
+        unknown = batch["truncated"].at[-1].set(True)
+
+        def ask(carried: tuple[Any, Any]) -> tuple[Any, Any]:
+            steps, found = carried
+            t = steps.argmax()
+            row = asked(seen, jax.tree.map(lambda x: x[t], batch["next_obs"]))
+            return steps.at[t].set(False), found.at[t].set(jnp.where(unknown[t], row, found[t]))
+
+        following = jnp.concatenate([values[1:], values[-1:]])
+        return jax.lax.while_loop(lambda carried: carried[0].any(), ask, (unknown.any(1), following))[1]
 
     def rows(self, tree: Any) -> Any:
         """What is shuffled and split, of (T, N, ...): transitions, or environments if the network has memory."""
