@@ -103,7 +103,8 @@ def build_compiled(cfg: TrainConfig, *, ahead: bool) -> CompiledTrainer:
     key = fingerprint(agent.description, cfg.env_id, cfg.env, size, runs)
     description = key if is_our_own(cfg, spec) else None
     driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description, runs))
-    stops = (cfg.training.eval_frequency, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
+    evaluations = cfg.training.eval_frequency if cfg.training.num_eval_episodes else 0
+    stops = (evaluations, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
     trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops, ahead=ahead)
     trainer.spaces = env.observation_space, env.action_space
     if cfg.training.eval_lane == "compiled" and (episodes := cfg.training.num_eval_episodes):

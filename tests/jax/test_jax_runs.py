@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ from rl_training.cli import main
 from rl_training.config import EnvConfig, TrainConfig
 from rl_training.config_loading import load_config
 from rl_training.schedules import Schedule
-from rl_training.trainers.compiled import CompiledTrainer
+from rl_training.trainers.compiled import CompiledTrainer, Position
 from rl_training.types import ConfigError, NonFiniteError
 
 pytestmark = pytest.mark.usefixtures("as_users_compile")
@@ -175,6 +176,31 @@ def test_the_length_of_chunks_changes_nothing(uninterrupted: Path, tmp_path: Pat
     assert [report.metrics["train/policy_loss"] for report in reports] == pytest.approx(
         [row["train/policy_loss"] for row in expected], rel=0, abs=0
     )
+
+
+def test_episodes_are_counted_step_by_step_whatever_the_rollouts_are() -> None:
+    rng, steps, envs = np.random.default_rng(0), 60, 3
+    rewards = rng.standard_normal((steps, envs)).astype(np.float32)
+    terminated, truncated = rng.random((2, steps, envs)) < 0.1
+    expected, totals, lengths = [], np.zeros(envs), np.zeros(envs, int)
+    for t, i in np.ndindex(steps, envs):
+        totals[i], lengths[i] = totals[i] + rewards[t, i], lengths[i] + 1
+        if terminated[t, i] or truncated[t, i]:
+            expected.append((i, pytest.approx(totals[i]), lengths[i], terminated[t, i]))
+            totals[i], lengths[i] = 0.0, 0
+    position = Position(SimpleNamespace(is_first=np.ones(envs, bool)))  # type: ignore[arg-type]
+    rollouts = [[column[t : t + 12] for column in (rewards, terminated, truncated)] for t in range(0, steps, 12)]
+    episodes = [episode for rollout in rollouts for episode in position.episodes(*rollout)]
+    assert [(e.env_index, e.episode_return, e.length, e.terminated) for e in episodes] == expected
+    np.testing.assert_allclose(position.returns, totals)
+    np.testing.assert_array_equal(position.lengths, lengths)
+
+
+def test_a_run_without_evaluations_takes_long_chunks() -> None:
+    training = {"num_eval_episodes": 0, "checkpoint_frequency": 0}
+    trainer = build_trainer(load_config("ppo/cartpole", {"backend": "jax", "training": training}), to_run=False)
+    assert isinstance(trainer, CompiledTrainer)
+    assert not trainer.stops
 
 
 def test_nothing_is_compiled_after_the_first_chunk(tmp_path: Path) -> None:

@@ -42,16 +42,17 @@ class Position:
         ended: list[Episode] = []
         num_steps, num_envs = rewards.shape
         columns = np.ascontiguousarray(rewards.T, np.float64)  # a sum over a row of these is quick
-        begin = [0] * num_envs
+        begin: dict[int, int] = {}
         for place in np.flatnonzero(terminated | truncated).tolist():
             t, i = divmod(place, num_envs)
-            total = self.returns[i] + columns[i, begin[i] : t + 1].sum()
-            length = int(self.lengths[i]) + t + 1 - begin[i]
-            ended.append(Episode(i, float(total), length, bool(terminated[t, i])))
-            self.returns[i], self.lengths[i], begin[i] = 0.0, 0, t + 1
-        for i, start in enumerate(begin):
-            self.returns[i] += columns[i, start:].sum()
-            self.lengths[i] += num_steps - start
+            total = self.returns[i] + columns[i, begin.get(i, 0) : t + 1].sum()
+            ended.append(Episode(i, float(total), int(self.lengths[i]) + t + 1, bool(terminated[t, i])))
+            self.returns[i], self.lengths[i], begin[i] = 0.0, -(t + 1), t + 1
+        open_sums = columns.sum(1)
+        for i, start in begin.items():
+            open_sums[i] = columns[i, start:].sum()
+        self.returns += open_sums
+        self.lengths += num_steps
         return ended
 
     def state_dict(self) -> StateDict:

@@ -119,17 +119,17 @@ class FastKernel:
 
     def forward(self, arrays: Params, features: Any) -> tuple[Any, Any]:
         """Outputs of the action head (A, B) and values (B,) for features (F, B)."""
-        x = None
+        sums = None
         for layer in self.layers:
             weight, bias = arrays[f"{layer}.weight"], arrays[f"{layer}.bias"][:, :, None]
-            if x is None:  # both networks see the same input: one product
-                x = (weight.reshape(-1, weight.shape[2]) @ features).reshape(2, weight.shape[1], -1)
+            if sums is None:  # both networks see the same input: one product
+                sums = (weight.reshape(-1, weight.shape[2]) @ features).reshape(2, weight.shape[1], -1) + bias
             else:
-                x = product(weight, x)
-            x = self.activation(x + bias)
-        assert x is not None
-        outputs = head_product(arrays["output.weight"], x[0]) + arrays["output.bias"][:, None]
-        values = head_product(arrays["value.output.weight"], x[1]) + arrays["value.output.bias"][:, None]
+                sums = product(weight, self.activation(sums)) + bias
+        assert sums is not None
+        actor, critic = (self.activation(sums[i]) for i in range(2))  # parts of one result would be copied
+        outputs = head_product(arrays["output.weight"], actor) + arrays["output.bias"][:, None]
+        values = head_product(arrays["value.output.weight"], critic) + arrays["value.output.bias"][:, None]
         return outputs, values[0]
 
     def gradient(self, packed: Any, rows: Any, coefficients: Any) -> tuple[Any, Metrics]:
