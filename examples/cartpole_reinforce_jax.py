@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from rl_training.config import BackboneConfig
+from rl_training.jax.compiled import rows_like
 from rl_training.jax.dist import Parameters, distribution, draw
 from rl_training.jax.envs import make
 from rl_training.jax.nets import linear, mlp, named
@@ -62,7 +63,7 @@ def step(params: Any, state: Any, drawn: Any) -> tuple[Any, dict[str, Any]]:
     actions = actions_of.sample(logits(params, obs), noise, None, False)
     state, rewards, terminated, truncated = env.step(state, actions, key)
     ends = terminated | truncated
-    state = jax.tree.map(lambda new, old: jnp.where(ends, new, old), fresh, state)
+    state = jax.tree.map(lambda new, old: jnp.where(rows_like(ends, old), new, old), fresh, state)
     return state, {"obs": obs, "actions": actions, "rewards": rewards, "ends": ends}
 
 

@@ -69,13 +69,6 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
     def initial_carry(num_envs: int) -> Carry:
         return {name: np.zeros((num_envs, networks[name].out_features), np.float32) for name in remembering}
 
-    def head_of(params: Params, features: Any) -> Parameters:
-        head = params["action_head"]
-        return Parameters(affine(head, "output", features), head.get("log_std"), features)
-
-    def value_of(params: Params, features: Any) -> Any:
-        return affine(params["value_head"], "output", features)[:, 0]
-
     def action(params: Params, obs: Any, carry: Carry, is_first: Any) -> tuple[Parameters, Carry]:
         carry = {name: stepped(networks[name], params[name], obs, carry[name], is_first) for name in remembering}
         features = carry["actor"] if "actor" in carry else networks["actor"].apply(params["actor"], obs)
@@ -112,6 +105,15 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
         return as_rows(value_of(params, features), seen)
 
     return ActorCritic(init, initial_carry, action, evaluate, values, next_values, bool(remembering), width)
+
+
+def head_of(params: Params, features: Any) -> Parameters:
+    head = params["action_head"]
+    return Parameters(affine(head, "output", features), head.get("log_std"), features)
+
+
+def value_of(params: Params, features: Any) -> Any:
+    return affine(params["value_head"], "output", features)[:, 0]
 
 
 def stepped(network: Network, params: Params, obs: Any, memory: Any, is_first: Any) -> Any:

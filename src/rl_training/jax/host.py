@@ -32,8 +32,8 @@ NOT_ALGORITHM = ("params", "normalizer", "hyper")
 
 
 SAMPLED = ("obs", "actions", "rewards", "next_obs", "terminated", "discounts")
-EXTRAS = ("outputs", "features")
-"""What policies say beside their actions, if they do."""
+NOT_DENSE = ("valid", "final_obs", "final_index", "last_obs")
+"""What a rollout of the collector has beside that of the compiled lane."""
 TRANSITIONS = np.ones(1, bool)
 """What a batch without `valid` holds only."""
 
@@ -117,7 +117,6 @@ def dense(batch: Batch) -> Batch:
     """A collector's rollout as the compiled lane has it: the true next observation of every row."""
     if "final_index" not in batch:  # drawn from replay
         return {name: batch[name] for name in SAMPLED if name in batch}
-    names = ("obs", "actions", "rewards", "terminated", "truncated", "is_first", "initial_carry")
     index = batch["final_index"]
 
     def following(rows: Array, last: Array, final: Array) -> Array:
@@ -126,5 +125,5 @@ def dense(batch: Batch) -> Batch:
         return shifted
 
     next_obs: Obs = jax.tree.map(following, batch["obs"], batch["last_obs"], batch["final_obs"])
-    columns = {name: batch[name] for name in (*names, *EXTRAS) if name in batch}
+    columns = {name: column for name, column in batch.items() if name not in NOT_DENSE}
     return {**columns, "rewards": batch["rewards"].astype(np.float32), "next_obs": next_obs}

@@ -1,11 +1,11 @@
 """PPO's gradient the fast way: the numbers of `ppo_loss` and `jax.grad`, about twice as quick for small MLPs on a CPU.
 
 Five things pay there. Actor and critic run as one stacked network, features along the first axis, because XLA's
-products of (features, batch) matrices are the fast ones; on the way back the weights are turned beforehand (`product`).
-The loss head's gradient is written down, since what automatic differentiation makes of its many small steps costs a
-third of the update; the network's is left to `jax.vjp`. All parameters are one vector while they are trained: norm,
-clipping and Adam are a few passes over it, not a few for every array. The rows of a rollout are one matrix, so that a
-minibatch is one gather.
+products of (features, batch) matrices are the fast ones; on the way back the weights are turned beforehand (`product`),
+and the heads' gradients are taken output by output (`head_product`). The loss head's gradient is written down, since
+what automatic differentiation makes of its many small steps costs a third of the update; the network's is left to
+`jax.vjp`. All parameters are one vector while they are trained: norm, clipping and Adam are a few passes over it, not a
+few for every array. The rows of a rollout are one matrix, so that a minibatch is one gather.
 
 `ppo_loss` stays the reference: a test holds this file to it, and `hparams.kernel: reference` uses it. It fits two
 separate MLPs of one shape with a categorical or plain Gaussian head; everything else takes the reference.
