@@ -75,7 +75,8 @@ class RunningMeanStd:
                 f"saved statistics have shape {mean.shape}, this run needs {self.mean.shape}: "
                 "the checkpoint belongs to another observation space"
             )
-        self.mean, self._deviations, self.count = mean, deviations, int(state["count"])
+        rest = np.asarray(state.get("residual", 0.0), np.float64)  # of a mean that backend jax keeps as two float32
+        self.mean, self._deviations, self.count = mean + rest, deviations, int(state["count"])
 
 
 class ObsNormalizer:

@@ -49,6 +49,14 @@ class SavedPolicy:
             self._carry, self._is_first = result.carry, False
         return result.env_actions[0] if single else result.env_actions
 
+    def export(self, kind: str) -> Any:
+        """The greedy policy of a run with backend: jax as a pure function of a batch of raw observations: "jax" is
+        jitted and can be part of a larger compiled program, "numpy" is plain NumPy; see `jax.policy.Exported`."""
+        if self.config.backend != "jax":
+            raise ConfigError("export is for runs with backend: jax; a torch policy acts by `predict`")
+        exported: Any = self.policy.export(kind)  # type: ignore[attr-defined]
+        return exported
+
     def reset(self) -> None:
         """A new episode starts: forget the last one."""
         self._is_first = True

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.jax.checks import check_actions, check_metrics, check_unchanged
 from rl_training.jax.dist import draw
 from rl_training.jax.executables import Program
 from rl_training.jax.faults import Faults, faults_of
@@ -25,7 +26,7 @@ from rl_training.jax.replay import Ring, empty_ring, sample, store
 from rl_training.jax.together import Together
 from rl_training.jax.types import Batch, JaxAlgorithm, JaxEnv, Metrics
 from rl_training.seeding import stream
-from rl_training.types import BoxSpec
+from rl_training.types import BoxSpec, SpaceSpec
 
 MAX_ROLLOUTS = 64
 """Rollouts per chunk at most: room for their metrics and rewards is part of the program."""
@@ -96,7 +97,9 @@ def make_driver(
         return loop._replace(replay=empty_ring(row, max(replay_size // num_envs, 1) * num_envs))
 
     def chunk(loop: Loop, count: Any) -> tuple[Loop, Record]:
-        shapes = jax.eval_shape(iterate, loop)[1]
+        after, shapes = jax.eval_shape(iterate, loop)
+        check_unchanged(loop.learner, after.learner, "learn or observe", "state")
+        check_metrics(shapes.metrics)
         empty = jax.tree.map(lambda x: jnp.zeros((MAX_ROLLOUTS, *x.shape), x.dtype), shapes)
 
         def body(i: Any, carried: tuple[Loop, Record]) -> tuple[Loop, Record]:
@@ -159,7 +162,8 @@ def env_step(
     (state, carry, is_first), (noise, fresh, step_key) = where, drawn
     obs = env.obs(state)
     actions, carry, extras = algorithm.act(policy, obs, carry, is_first, noise, False)
-    state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env, actions), step_key)
+    check_actions(actions, len(is_first), env.action_space)
+    state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env.action_space, actions), step_key)
     ends = terminated | truncated
     row = {
         "obs": obs,
@@ -187,7 +191,8 @@ def replay_block(
     begin = loop.rollouts * np.uint32(algorithm.rollout_length * num_envs)
     learner_shapes = jax.eval_shape(lambda x: x, loop.learner)
     update = jax.jit(partial(update_from, algorithm, num_envs, key))
-    metrics = jax.eval_shape(update, loop.replay, begin, learner_shapes, begin)[1]
+    after, metrics = jax.eval_shape(update, loop.replay, begin, learner_shapes, begin)
+    check_unchanged(learner_shapes, after, "learn", "state")
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
     def step(carried: tuple[Any, ...], inputs: tuple[Any, Any]) -> tuple[Any, Batch]:
@@ -267,10 +272,9 @@ def split_for(key: Any, length: int) -> tuple[Any, Any, Any, Any]:
     return keys[0], keys[1], keys[2], keys[3:]
 
 
-def to_env(algorithm: JaxAlgorithm, env: JaxEnv, actions: Any) -> Any:
+def to_env(algorithm: JaxAlgorithm, space: SpaceSpec, actions: Any) -> Any:
     """What the environment receives: Gaussian actions cut to the bounds, actions in -1..1 moved to them. What the
     policy said is stored and learnt from."""
-    space = env.action_space
     if not isinstance(space, BoxSpec):
         return actions
     if algorithm.unit_actions:
@@ -284,7 +288,10 @@ def rows_like(flags: Any, leaf: Any) -> Any:
 
 
 def root_key(seed: int) -> Any:
-    """The key of a run's compiled lane, from its own stream."""
-    word = stream(seed, "compiled").integers(2**32)
-    halves: Any = np.array([0, word], np.uint32)
-    return jax.random.wrap_key_data(halves)  # jax.random.key(word), without compiling two programs for it
+    """The key of a run, from its own stream: `jax.random.key(word)`, without compiling two programs for it."""
+    return jax.random.wrap_key_data(root_words(seed))
+
+
+def root_words(seed: int) -> Any:
+    """What that key is made of."""
+    return np.array([0, stream(seed, "compiled").integers(2**32)], np.uint32)

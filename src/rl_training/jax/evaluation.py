@@ -53,7 +53,7 @@ def episode(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, seed: Any) -> tup
         state, carry, _, total, time = playing
         actions, carry, _ = algorithm.act(policy, env.obs(state), carry, (time == 0)[None], None, True)
         key = jax.random.fold_in(step_key, time)
-        state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env, actions), key)
+        state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env.action_space, actions), key)
         return state, carry, (terminated | truncated)[0], total + rewards[0], time + np.uint32(1)
 
     nothing = (jnp.zeros((), bool), jnp.zeros((), jnp.float32), jnp.zeros((), jnp.uint32))

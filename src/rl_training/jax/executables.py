@@ -73,9 +73,12 @@ class Program:
 
     def prepare(self, *args: Any) -> None:
         """Load or compile it beside what the caller does next; of `args` only shapes and types count. Tracing, which
-        looks at the settings of its thread, is done here."""
+        looks at the settings of its thread and may refuse what a user wrote, is done here."""
         with self.first_call:
-            if self.run is not None or self.coming is not None or not self._may_keep():
+            if self.run is not None or self.coming is not None:
+                return
+            if not self._may_keep():
+                jax.eval_shape(self.jitted, *args)
                 return
             path = self._path(args)
             work: Callable[[], Callable[..., Any] | None] = partial(load, path, args)

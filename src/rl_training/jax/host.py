@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -17,14 +19,14 @@ import numpy as np
 from rl_training.context import BuildContext
 from rl_training.hparams.base import AlgorithmSpec
 from rl_training.hparams.off_policy import ReplaySchedule
-from rl_training.jax.compiled import root_key
+from rl_training.jax.compiled import root_key, root_words
 from rl_training.jax.hyper import hyper_leaves
 from rl_training.jax.nets import runs_in_numpy
 from rl_training.jax.policy import JaxPolicy
 from rl_training.jax.programs import fingerprint, shape_of, shared
 from rl_training.jax.pytrees import restored, tree_state
 from rl_training.jax.types import JaxAlgorithm
-from rl_training.registry import import_attr
+from rl_training.registry import check_call, did_you_mean, import_attr
 from rl_training.types import Array, Batch, ConfigError, Obs, StateDict, UpdateResult
 
 NOT_ALGORITHM = ("params", "normalizer", "hyper")
@@ -48,11 +50,11 @@ class HostAlgorithm:
         self.state = state
         self.progress = ctx.progress
         self.seed = ctx.streams.seed
-        self.key = root_key(self.seed)
+        self.key, self._key_words = root_key(self.seed), root_words(self.seed)
         self.updates_per_learn = functions.updates_per_learn
         in_numpy = runs_in_numpy(ctx.network.actor) and runs_in_numpy(ctx.network.critic)
         self.policy = JaxPolicy(self, ctx.action_space, in_numpy=in_numpy)
-        self._learn = jax.jit(functions.learn, donate_argnums=0)
+        self._learn = jax.jit(partial(numbered, functions.learn), donate_argnums=0)
         self._observe = jax.jit(functions.observe, donate_argnums=0)
 
     def update(self, batch: Batch) -> UpdateResult:
@@ -61,8 +63,8 @@ class HostAlgorithm:
                 "the environment gave steps that are no transitions (autoreset NEXT_STEP or a lost worker), which "
                 "backend jax cannot learn from; use env.vectorization: sync, or backend: torch"
             )
-        key = jax.random.fold_in(self.key, self.progress.updates)
-        self.state, metrics = self._learn(self.state, dense(batch), np.float32(self.progress.env_steps), key)
+        counts = np.float32(self.progress.env_steps), np.uint32(self.progress.updates)
+        self.state, metrics = self._learn(self.state, dense(batch), *counts, self._key_words)
         return UpdateResult({name: float(value) for name, value in metrics.items()})
 
     @property
@@ -101,15 +103,34 @@ class HostAlgorithm:
         return {name: part for name, part in self.state._asdict().items() if name not in NOT_ALGORITHM}
 
 
+def numbered(learn: Any, state: Any, batch: Batch, env_steps: Any, updates: Any, words: Any) -> Any:
+    """`learn` with the key of an update. Made outside of a compiled function, a key takes half a millisecond."""
+    return learn(state, batch, env_steps, jax.random.fold_in(jax.random.wrap_key_data(words), updates))
+
+
 def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlgorithm:
-    """The agent behind a spec: `functional` names a function (ctx, hparams) -> JaxAlgorithm; HYPER stands beside it."""
+    """The agent behind a spec: `functional` names a function (ctx, hparams) -> JaxAlgorithm. A tuple HYPER beside it
+    says which hyperparameters are leaves of the state; without one, all of them shape the program."""
     assert spec.functional is not None, "refused by the assembly"
-    names = import_attr(spec.functional.partition(":")[0] + ":HYPER", "hyperparameters")
+    what = f"algorithm '{spec.functional}'"
     build: Callable[[BuildContext, Any], JaxAlgorithm] = import_attr(spec.functional, "algorithm")
+    names: tuple[str, ...] = getattr(import_module(spec.functional.partition(":")[0]), "HYPER", ())
+    for name in names:
+        if not hasattr(hparams, name):
+            near = did_you_mean(name, getattr(hparams, "__dataclass_fields__", ()))
+            raise ConfigError(f"{what}: HYPER names '{name}', which is no hyperparameter{near}")
+    check_call(build, what, {"ctx": ctx, "hparams": hparams})
     spaces, switches = (ctx.observation_space, ctx.action_space), (ctx.normalize_obs, ctx.normalize_reward)
     key = fingerprint(spec.functional, shape_of(hparams, names), spaces, ctx.num_envs, ctx.network, switches)
     functions = shared(key, lambda: build(ctx, hparams))
+    if not isinstance(functions, JaxAlgorithm):
+        raise ConfigError(
+            f"{what} made a {type(functions).__name__}; it must make an rl_training.jax.types.JaxAlgorithm"
+        )
     state = functions.init(ctx.streams("init"), hyper_leaves(hparams, names, ctx.total_timesteps))
+    for field in NOT_ALGORITHM:
+        if field not in getattr(state, "_fields", ()):
+            raise ConfigError(f"{what}: init must return a NamedTuple with the fields {', '.join(NOT_ALGORITHM)}")
     return HostAlgorithm(ctx, functions, state, key)
 
 

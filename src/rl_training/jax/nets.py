@@ -19,6 +19,7 @@ import numpy as np
 
 from rl_training.config import BackboneConfig
 from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves
+from rl_training.jax.checks import check_network
 from rl_training.registry import check_call, import_attr
 from rl_training.types import (
     ACTION_MASK,
@@ -309,6 +310,8 @@ def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     network = creator(space, cfg)
     if not isinstance(network, Network):
         raise ConfigError(f"{what} made a {type(network).__name__}; backend jax needs an rl_training.jax.nets.Network")
+    if cfg.type not in BACKBONES:
+        check_network(network, space, what)
     return network
 
 

@@ -6,18 +6,37 @@ networks act in a jitted function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rl_training.encoding import to_bounds, to_env
+from rl_training.jax import compiled
 from rl_training.jax.dist import draw_numpy
 from rl_training.jax.pytrees import restored, to_host, tree_state
-from rl_training.types import ActResult, Array, BoxSpec, Carry, Obs, SpaceSpec, StateDict
+from rl_training.jax.statistics import from_either_backend
+from rl_training.types import ActResult, Array, BoxSpec, Carry, ConfigError, Obs, SpaceSpec, StateDict
 
 if TYPE_CHECKING:
     from rl_training.jax.host import HostAlgorithm
+
+
+class Exported(NamedTuple):
+    """Greedy acting as a pure function of raw observations (N, ...), apart from runs and their files."""
+
+    step: Callable[[Any, Any, Any], tuple[Any, Any]]
+    """(obs, carry, is_first) -> actions as the environment takes them, and what is remembered"""
+    initial_carry: Callable[[int], Any]
+    """What N policies remember when their episodes begin; empty without memory."""
+
+    def __call__(self, obs: Any) -> Any:
+        """Actions (N, ...) at the beginning of episodes: without memory, anywhere."""
+        count = len(jax.tree.leaves(obs)[0])
+        return self.step(obs, self.initial_carry(count), np.ones(count, bool))[0]
 
 
 class JaxPolicy:
@@ -47,10 +66,31 @@ class JaxPolicy:
         actions, carry, extras = act(self.acting(), obs, carry, is_first, noise, deterministic)
         if not self.in_numpy:
             actions, carry, extras = to_host((actions, carry, extras))
+        return ActResult(actions, self._to_env(actions), carry, extras)
+
+    def _to_env(self, actions: Array) -> Array:
         space = self.action_space
-        if functions.unit_actions and isinstance(space, BoxSpec):
-            return ActResult(actions, to_bounds(space, actions), carry, extras)
-        return ActResult(actions, to_env(space, actions), carry, extras)
+        if self.agent.functions.unit_actions and isinstance(space, BoxSpec):
+            return to_bounds(space, actions)
+        return to_env(space, actions)
+
+    def export(self, kind: str) -> Exported:
+        """What this policy does now, as a function of its own: "jax" is jitted and can be part of a larger program,
+        "numpy" is plain NumPy."""
+        if kind not in ("jax", "numpy"):
+            raise ConfigError(f"a policy is exported as 'jax' or 'numpy', not '{kind}'")
+        in_jax, functions, acting = kind == "jax", self.agent.functions, self.acting()
+        if not in_jax and not self.in_numpy:
+            raise ConfigError("this network does not run in NumPy, as mlp and gru with tanh do; export it as 'jax'")
+        if in_jax:
+            acting = jax.tree.map(jnp.asarray, acting)
+        bounded = partial(compiled.to_env, functions, self.action_space) if in_jax else self._to_env
+
+        def step(obs: Any, carry: Any, is_first: Any) -> tuple[Any, Any]:
+            actions, carry, _ = functions.act(acting, obs, carry, is_first, None, True)
+            return bounded(actions), carry
+
+        return Exported(jax.jit(step) if in_jax else step, self.initial_carry)
 
     def acting(self) -> Any:
         """What acting needs of the agent's present state, on the host."""
@@ -69,5 +109,5 @@ class JaxPolicy:
         agent, self.saved_env_steps = self.agent, int(state.get("env_steps", 0))
         agent.state = agent.state._replace(
             params=restored(agent.state.params, state["network"]),
-            normalizer=restored(agent.state.normalizer, state["normalizer"]),
+            normalizer=restored(agent.state.normalizer, from_either_backend(state["normalizer"])),
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from rl_training.jax.returns import running_returns
 from rl_training.normalization import CLIP, EPS
-from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, SpaceSpec
+from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, SpaceSpec, StateDict
 
 LONE = "obs"
 """Key of an observation that has no name of its own."""
@@ -47,6 +47,18 @@ class RewardStatistics(NamedTuple):
 def empty(shape: tuple[int, ...] = ()) -> Statistics:
     zeros = np.zeros(shape, np.float32)
     return Statistics(zeros, zeros.copy(), zeros.copy(), np.uint32(0))
+
+
+def from_either_backend(state: StateDict) -> StateDict:
+    """Saved observation statistics as they are here: a float64 mean of torch's twin in its two parts."""
+
+    def one(leaf: StateDict) -> StateDict:
+        if "residual" in leaf:
+            return leaf
+        mean = np.asarray(leaf["mean"], np.float32)
+        return {**leaf, "mean": mean, "residual": np.asarray(leaf["mean"] - mean.astype(np.float64), np.float32)}
+
+    return {key: one(leaf) for key, leaf in state.items()}
 
 
 def merged(statistics: Statistics, rows: Any) -> Statistics:

@@ -19,7 +19,8 @@ Array = jax.Array
 Obs = Any
 """(N, ...) array or dict of them; the key "action_mask" is reserved as everywhere."""
 State = Any
-"""What an algorithm knows: parameters, moments, statistics and its numeric hyperparameters."""
+"""What an algorithm knows, as a NamedTuple. Three of its fields mean something to others: `params` and `normalizer` are
+the policy of a checkpoint, dicts that may be empty; `hyper` are the numeric hyperparameters."""
 EnvState = Any
 """Where N environments are; every leaf has N rows."""
 Policy = Any

@@ -68,6 +68,7 @@ def find(env_id: str) -> Entry | None:
 
 def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps: int | None = None) -> JaxEnv:
     """The environment behind an id with its time limit; `max_episode_steps` replaces the limit of its own."""
+    from rl_training.jax.checks import check_env
     from rl_training.jax.envs.base import TimeLimit
 
     entry = find(env_id)
@@ -87,5 +88,7 @@ def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps
             raise ConfigError(
                 f"environment '{env_id}' has no {name}; the compiled lane needs it beside init, obs and step"
             )
+    if env_id not in TWINS and not environments.is_builtin(env_id):
+        check_env(env, f"environment '{env_id}'")
     limit = env.max_episode_steps if max_episode_steps is None else max_episode_steps
     return env if limit is None else TimeLimit(env, limit)

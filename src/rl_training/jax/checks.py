@@ -1,0 +1,126 @@
+"""What parts of a user's own must be, looked at by shapes and dtypes alone: nothing is computed and nothing compiled.
+
+XLA would refuse most of it too, later and in words about its loops; some of it would be broadcast and learn nonsense.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.types import BoxSpec, ConfigError, DictSpec, LeafSpec, SpaceSpec
+
+if TYPE_CHECKING:
+    from rl_training.jax.nets import Network
+    from rl_training.jax.types import JaxEnv
+
+ROWS = 3
+"""Environments or observations to try a part with: not 1, which would hide a missing axis."""
+KINDS = {jnp.floating: "floats", jnp.integer: "integers", jnp.bool_: "bools"}
+
+
+def check_env(env: JaxEnv, what: str) -> None:
+    """Whether `init`, `obs` and `step` fit together, the spaces, and each number of environments."""
+    key = jax.eval_shape(jax.random.key, 0)
+    state = jax.eval_shape(lambda key: env.init(key, ROWS), key)
+    for path, leaf in named_leaves(state):
+        if leaf.shape[:1] != (ROWS,):
+            raise ConfigError(
+                f"{what}: init(key, n) made a state{path} of shape {leaf.shape} for n = {ROWS}; every array of a state "
+                "has n rows, one for each environment"
+            )
+    check_obs(jax.eval_shape(env.obs, state), env.observation_space, f"{what}: obs(state)")
+    space = env.action_space
+    if isinstance(space, DictSpec):
+        raise ConfigError(f"{what} has a Dict action space, which no algorithm here can use")
+    dtype = np.float32 if isinstance(space, BoxSpec) else np.int32
+    stepped = jax.eval_shape(env.step, state, jax.ShapeDtypeStruct((ROWS, *space.shape), dtype), key)
+    if not isinstance(stepped, tuple) or len(stepped) != 4:
+        raise ConfigError(f"{what}: step must return (state, rewards, terminated, truncated)")
+    check_unchanged(state, stepped[0], f"{what}: step", "state")
+    for name, column, kind in zip(
+        ("rewards", "terminated", "truncated"), stepped[1:], (jnp.floating, jnp.bool_, jnp.bool_), strict=True
+    ):
+        check_array(column, (ROWS,), kind, f"{what}: step: {name}")
+
+
+def check_obs(obs: Any, space: SpaceSpec, what: str) -> None:
+    """Whether observations of ROWS environments are those of the space."""
+    if isinstance(space, DictSpec):
+        if not isinstance(obs, dict) or set(obs) != set(space.spaces):
+            found = f"the keys {', '.join(sorted(obs))}" if isinstance(obs, dict) else "no dict"
+            raise ConfigError(f"{what} has {found}; observation_space has {', '.join(sorted(space.spaces))}")
+        for key, leaf in space.spaces.items():
+            check_array(obs[key], (ROWS, *leaf.shape), kind_of(leaf), f"{what}: '{key}'")
+    else:
+        check_array(obs, (ROWS, *space.shape), kind_of(space), what)
+
+
+def kind_of(leaf: LeafSpec) -> Any:
+    is_float = isinstance(leaf, BoxSpec) and leaf.dtype.kind == "f"
+    return jnp.floating if is_float else jnp.integer
+
+
+def check_array(array: Any, shape: tuple[int, ...], kind: Any, what: str) -> None:
+    if not hasattr(array, "dtype"):
+        found = type(array).__name__
+    elif array.shape == shape and jnp.issubdtype(array.dtype, kind):
+        return
+    else:
+        found = described(array)
+    raise ConfigError(f"{what} must be {KINDS[kind]} of shape {shape} for {ROWS} environments, not {found}")
+
+
+def described(array: Any) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def check_unchanged(before: Any, after: Any, what: str, name: str) -> None:
+    """Whether a pytree kept its structure, shapes and dtypes, as what goes around in a loop must."""
+    old, new = dict(named_leaves(before)), dict(named_leaves(after))
+    if old.keys() != new.keys():
+        lost, come = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+        changes = [f"without {name}{path}" for path in lost] + [f"with a new {name}{path}" for path in come]
+        raise ConfigError(f"{what} returned a {name} {', '.join(changes)}; it must keep its form")
+    for path, leaf in old.items():
+        if (leaf.shape, leaf.dtype) != (new[path].shape, new[path].dtype):
+            change = f"{described(new[path])} of {described(leaf)}"
+            raise ConfigError(f"{what} made {name}{path} {change}; shape and dtype must stay")
+
+
+def check_actions(actions: Any, num_envs: int, space: SpaceSpec) -> None:
+    """Whether `act` decided once for each environment; another shape would be broadcast by the environment."""
+    assert not isinstance(space, DictSpec), "refused by every algorithm"
+    shape = (num_envs, *space.shape)
+    if actions.shape != shape:
+        raise ConfigError(f"act returned actions of shape {actions.shape}; {num_envs} environments take {shape}")
+
+
+def check_metrics(metrics: Any) -> None:
+    for name, leaf in metrics.items():
+        if leaf.shape != ():
+            raise ConfigError(f"learn returned metric '{name}' of shape {leaf.shape}; a metric is one number: .mean()?")
+
+
+def check_network(network: Network, space: SpaceSpec, what: str) -> None:
+    """Whether a backbone makes features of observations, as many as it says."""
+    params = network.init(np.random.default_rng(0))
+    if not isinstance(params, dict) or not all(isinstance(leaf, np.ndarray) for leaf in params.values()):
+        raise ConfigError(f"{what}: init(rng) must return a dict of NumPy arrays by name")
+    leaves = space.spaces if isinstance(space, DictSpec) else {"obs": space}
+    by_name = {key: jax.ShapeDtypeStruct((ROWS, *leaf.shape), leaf.dtype) for key, leaf in leaves.items()}
+    features = jax.eval_shape(network.apply, params, by_name if isinstance(space, DictSpec) else by_name["obs"])
+    if network.step is None:
+        check_array(features, (ROWS, network.out_features), jnp.floating, f"{what}: apply(params, obs)")
+        return
+    memory = jax.ShapeDtypeStruct((ROWS, network.out_features), np.float32)
+    stepped = jax.eval_shape(network.step, params, memory, features)
+    check_array(stepped, memory.shape, jnp.floating, f"{what}: step(params, memory, features)")
+
+
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """The arrays of a pytree by their paths, such as ".inner['x']"."""
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
