@@ -199,6 +199,9 @@ BENCH = Command(
 )
 
 NEW_DIR = Option("dir", "folder to write into, made if it is missing (default: this one)", "DIR")
+NEW_BACKEND = Option(
+    "backend", "what it is written in (default torch; an env: Gymnasium)", "NAME", choices=("torch", "jax")
+)
 NEW_NOTES = (
     "Writes NAME.py, test_NAME.py and NAME.yaml, which work as they are. Nothing is overwritten. NAME is the name of a "
     "Python module, such as my_idea."
@@ -211,10 +214,10 @@ def new(kind: str, summary: str) -> Command:
         name=f"new {kind}",
         summary=summary,
         run="rl_training.cli.new:new_command",
-        usage="NAME [--dir DIR]",
+        usage="NAME [--backend torch|jax] [--dir DIR]",
         arguments=(1, 1),
-        options=(NEW_DIR, HELP),
-        examples=(f"rl new {kind} my_{kind}", f"rl new {kind} my_{kind} --dir ideas"),
+        options=(NEW_BACKEND, NEW_DIR, HELP),
+        examples=(f"rl new {kind} my_{kind}", f"rl new {kind} my_{kind} --backend jax --dir ideas"),
         notes=NEW_NOTES,
     )
 

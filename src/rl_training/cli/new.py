@@ -19,7 +19,7 @@ def new_command(arguments: Arguments) -> int:
     kind, name = arguments.words[2], arguments.positional[0]
     folder = Path(arguments.text("dir") or ".")
     check_spelling(name)
-    files = files_of(kind, name)
+    files = files_of(f"jax_{kind}" if arguments.text("backend") == "jax" else kind, name)
     taken = [file for file in files if (folder / file).exists()]
     if taken:
         raise UsageError(f"{folder / taken[0]} exists and is not overwritten; choose another name or --dir")
@@ -33,9 +33,10 @@ def new_command(arguments: Arguments) -> int:
     return 0
 
 
-def files_of(kind: str, name: str) -> dict[str, str]:
-    """File names and their text."""
-    names = {f"{name}.py": f"{kind}.py.txt", f"test_{name}.py": f"{kind}.test.txt", f"{name}.yaml": f"{kind}.yaml.txt"}
+def files_of(start: str, name: str) -> dict[str, str]:
+    """File names and their text, from the templates called `start`."""
+    ends = {f"{name}.py": "py", f"test_{name}.py": "test", f"{name}.yaml": "yaml"}
+    names = {file: f"{start}.{end}.txt" for file, end in ends.items()}
     class_name = "".join(part.capitalize() for part in name.split("_"))
     return {
         file: Template((TEMPLATES / template).read_text()).substitute(name=name, class_name=class_name)

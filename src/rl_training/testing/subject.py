@@ -62,6 +62,7 @@ class Subject:
         from rl_training.config_loading import parse_config
 
         base = {"algo": algo, "env_id": env_id, "env": {"num_envs": NUM_ENVS}, "hparams": dict(hparams)}
+        base["lane"] = "host"  # where every update can be looked at
         mapping = merged(base, dict(config))
         cfg = parse_config(mapping)
         import_plugins(cfg.plugins)
