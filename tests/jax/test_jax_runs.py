@@ -233,7 +233,7 @@ def test_a_nan_stops_the_chunk_it_appears_in_and_names_the_first_bad_update(tmp_
 def test_a_run_can_be_evaluated_loaded_and_continued_in_torch(uninterrupted: Path, tmp_path: Path) -> None:
     result = evaluate(uninterrupted, episodes=3)
     assert result["env_steps"] == 60_160
-    assert result["return_mean"] == rows(uninterrupted, "evals")[-1]["returns"][0] or result["return_mean"] > 100
+    assert result["returns"][0] == rows(uninterrupted, "evals")[-1]["returns"][0], "episode 0 is the last evaluation's"
     policy = load(uninterrupted)
     assert policy.predict(np.zeros(4, np.float32)) in (0, 1)
     torch_cfg = replace(config(tmp_path, total=256), backend="torch")
@@ -294,12 +294,16 @@ def test_without_jax_the_package_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'rl-training[jax]'" in ended.stderr
 
 
-def test_keys_are_used_once_and_nothing_is_nan() -> None:
-    """The whole program under JAX's own checks."""
-    cfg = load_config("ppo/cartpole", {"backend": "jax"})
-    cfg = replace(cfg, hparams=replace(cfg.hparams, num_steps=8, num_epochs=1), env=EnvConfig(num_envs=2))
+@pytest.mark.parametrize(
+    "preset", ["ppo/cartpole", "reinforce/cartpole", "pqn/cartpole", "dqn/cartpole", "sac/pendulum", "td3/pendulum"]
+)
+def test_keys_are_used_once_and_nothing_is_nan(preset: str) -> None:
+    """The whole program of every algorithm under JAX's own checks."""
+    cfg = load_config(preset, {"backend": "jax", "env": {"num_envs": 2}})
+    small = {"num_steps": 8, "num_epochs": 1, "num_minibatches": 1, "learning_starts": 240, "batch_size": 4}
+    small = {name: value for name, value in small.items() if hasattr(cfg.hparams, name)}
     jax.config.update("jax_disable_most_optimizations", True)  # compiles in half of the time
     with jax.debug_key_reuse(True), jax.debug_nans(True):
-        trainer = build_trainer(cfg)
+        trainer = build_trainer(replace(cfg, hparams=replace(cfg.hparams, **small)))
         trainer.train_step()
-    assert trainer.progress.env_steps == 16
+    assert trainer.progress.updates > 0
