@@ -157,6 +157,28 @@ def test_copies_share_their_compiled_functions() -> None:
     assert program_of(Launch, {"start": 2}) is not program_of(Launch, {"start": 3})
 
 
+@pytest.mark.parametrize("env_id", JAX_ONLY)
+def test_there_are_pictures_for_videos_that_change_with_the_state(env_id: str) -> None:
+    env = make_env(env_id, EnvConfig(), render_mode="rgb_array")
+    env.reset(seed=1)
+    pictures = [env.render()]
+    for action in (0, 1, 0, 1):
+        env.step(action)
+        pictures.append(env.render())
+    assert all(p.dtype == np.uint8 and p.ndim == 3 and p.shape[2] == 3 for p in pictures)
+    assert len({p.tobytes() for p in pictures}) > 2
+    for end in range(100):  # also of the last state of an episode
+        _, _, terminated, _, _ = env.step(end % env.action_space.n)
+        env.render()
+        if terminated:
+            break
+
+
+def test_a_class_without_pictures_is_told_how_to_have_them() -> None:
+    with pytest.raises(EnvError, match=r"has no pictures; give its class a method render\(state\)"):
+        make_env(NAME, EnvConfig(), render_mode="rgb_array")
+
+
 def test_they_are_listed_with_the_jax_environments() -> None:
     by_name = {suite.name: suite.ids for suite in list_envs()}
     assert set(JAX_ONLY) <= set(by_name["jax"])

@@ -135,7 +135,12 @@ def _build(
     built = source(**kwargs)
     if is_jax_env(built):
         max_episode_steps = built.max_episode_steps if max_episode_steps is None else max_episode_steps
-        built = import_attr("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs)
+        built = import_attr("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs, render_mode)
+        if render_mode is not None and built.render_mode is None:
+            raise EnvError(
+                f"environment '{name}' has no pictures; give its class a method render(state) that makes one of the "
+                "state of one copy: (height, width, 3) bytes"
+            )
     if not isinstance(built, gym.Env):
         raise EnvError(
             f"environment '{name}' made a {type(built).__module__}.{type(built).__qualname__}, not a gymnasium.Env; "

@@ -24,6 +24,19 @@ def integers(key: Array, n: int, high: int) -> Array:
     return (jax.random.bits(key, (n,)) % high).astype(jnp.int32)
 
 
+COLOURS = np.array([(245, 245, 240), (70, 70, 80), (240, 140, 30), (40, 160, 80), (40, 90, 200)], np.uint8)
+FREE, WALL, BALL, GOAL, AGENT = range(len(COLOURS))
+CELL_PIXELS = 24
+
+
+def grid_picture(cells: Any) -> Any:
+    """A grid of the numbers above as a picture, (height, width, 3) bytes."""
+    squares = np.kron(np.asarray(cells), np.ones((CELL_PIXELS, CELL_PIXELS), int))
+    picture = COLOURS[squares]
+    picture[::CELL_PIXELS], picture[:, ::CELL_PIXELS] = 210, 210  # lines between the cells
+    return picture
+
+
 class Timed(NamedTuple):
     """An environment's state and how long the episodes have lasted."""
 

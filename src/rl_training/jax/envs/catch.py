@@ -6,12 +6,13 @@ as a vector, 1 where the ball and the paddle are.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from rl_training.jax.envs.base import box, integers
+from rl_training.jax.envs.base import AGENT, BALL, box, grid_picture, integers
 from rl_training.jax.types import Array
 from rl_training.types import DiscreteSpec
 
@@ -47,3 +48,9 @@ class Catch:
         terminated = state.row == self.rows - 1
         reward = jnp.where(state.column == paddle, 1.0, -1.0) * terminated
         return state, reward, terminated, jnp.zeros_like(terminated)
+
+    def render(self, state: Any) -> Any:
+        cells = np.zeros((self.rows, self.columns), int)
+        cells[-1, state.paddle] = AGENT
+        cells[state.row, state.column] = BALL
+        return grid_picture(cells)

@@ -8,13 +8,13 @@ is the one-hot cell, and nothing below the last row.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.jax.envs.base import box
+from rl_training.jax.envs.base import AGENT, GOAL, box, grid_picture
 from rl_training.jax.types import Array
 from rl_training.types import DiscreteSpec
 
@@ -48,3 +48,10 @@ class DeepSea:
         column = jnp.clip(jnp.where(goes_right, column + 1, column - 1), 0, self.size - 1)
         terminated = row + 1 == self.size
         return State(row + 1, column), reward, terminated, jnp.zeros_like(terminated)
+
+    def render(self, state: Any) -> Any:
+        """The row below the last one is where a dive ends."""
+        cells = np.zeros((self.size + 1, self.size), int)
+        cells[self.size - 1, -1] = GOAL
+        cells[state.row, state.column] = AGENT
+        return grid_picture(cells)

@@ -6,13 +6,13 @@ ends the episode. The observation is where the agent and the goal are, each (row
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.jax.envs.base import box, integers
+from rl_training.jax.envs.base import AGENT, FREE, GOAL, WALL, box, grid_picture, integers
 from rl_training.jax.types import Array
 from rl_training.types import ConfigError, DiscreteSpec
 
@@ -75,3 +75,9 @@ class FourRooms:
         position = jnp.where(is_free[:, None], moved, state.position)
         terminated = (position == state.goal).all(axis=-1)
         return State(position, state.goal), terminated.astype(jnp.float32), terminated, jnp.zeros_like(terminated)
+
+    def render(self, state: Any) -> Any:
+        cells = np.where(IS_FREE, FREE, WALL)
+        cells[tuple(state.goal)] = GOAL
+        cells[tuple(state.position)] = AGENT
+        return grid_picture(cells)

@@ -14,6 +14,8 @@ from gymnasium import spaces
 from rl_training.jax.types import Array, EnvState, JaxEnv
 from rl_training.types import BoxSpec, DictSpec, DiscreteSpec, MultiDiscreteSpec, SpaceSpec
 
+FRAMES_PER_SECOND = 10
+
 
 def gymnasium_space(spec: SpaceSpec) -> spaces.Space[Any]:
     """The Gymnasium space of a record."""
@@ -68,11 +70,17 @@ class GymEnv(gym.Env[Any, Any]):
     """One copy of a JAX environment. Its time limit is Gymnasium's to add.
 
     Step t of an episode uses `fold_in(key, t)` with the key of its reset, so an episode depends on its seed and its
-    actions alone and can be replayed.
+    actions alone and can be replayed. There are pictures of those with a method `render(state)`, which is given the
+    state of one copy in NumPy and returns (height, width, 3) bytes.
     """
 
-    def __init__(self, creator: Callable[..., JaxEnv], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, creator: Callable[..., JaxEnv], kwargs: Mapping[str, Any], render_mode: str | None = None
+    ) -> None:
         self.program = program_of(creator, kwargs)
+        modes = ["rgb_array"] if hasattr(self.program.env, "render") else []
+        self.metadata = {"render_modes": modes, "render_fps": FRAMES_PER_SECOND}
+        self.render_mode = render_mode if render_mode in modes else None
         self.observation_space = gymnasium_space(self.program.env.observation_space)
         self.action_space = gymnasium_space(self.program.env.action_space)
         self._action_dtype = np.float32 if isinstance(self.action_space, spaces.Box) else np.int32
@@ -89,6 +97,10 @@ class GymEnv(gym.Env[Any, Any]):
         self._time += 1
         reward, terminated, truncated = np.asarray(outcome).tolist()
         return self._single(obs), reward, bool(terminated), bool(truncated), {}
+
+    def render(self) -> Any:
+        env: Any = self.program.env
+        return env.render(jax.tree.map(lambda leaf: np.asarray(leaf)[0], self._state))
 
     def _single(self, obs: Any) -> Any:
         """The only row of (1, ...) arrays in the dtypes of the space."""
