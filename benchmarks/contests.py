@@ -291,9 +291,10 @@ def jax_off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, **o
         contest,
         title=f"{contest.title} in JAX",
         text=f"Env steps per second, one environment, {rhythm}, batches of {settings['batch_size']}, {widths} ReLU. "
-        "Here environment, replay and updates are one program with one thread; SBX steps Gymnasium's environment and "
-        "compiles its update, with as many threads as it takes. The host lane of this package works as SBX does. No "
-        f"evaluation and no checkpoint in any. Compiling and the first {settings['warmup']:,} steps do not count.",
+        "Here environment, replay and updates are one program; SBX steps Gymnasium's environment and compiles its "
+        "update. Both have two cores: here a product has one thread, but XLA computes independent ones side by side; "
+        "SBX has as many threads as it takes. The host lane of this package works as SBX does. No evaluation and no "
+        f"checkpoint in any. Compiling and the first {settings['warmup']:,} steps do not count.",
         contestants=(
             replace(ours, settings={"backend": "jax", **own}),
             JaxPeer("SBX", ("benchmarks/jax_off_policy_sbx.py", "{settings}")),

@@ -64,9 +64,9 @@ GOALS: dict[str, tuple[str, float | None]] = {
 """What a preset wants to reach, in words and, where it is the same number for every seed, as a number."""
 JAX_PRESETS = (
     "ppo/cartpole", "ppo/acrobot", "ppo/pendulum", "ppo/mountaincar_continuous", "reinforce/cartpole", "dqn/cartpole",
-    "dqn/mountaincar", "pqn/cartpole", "sac/pendulum", "td3/pendulum",
+    "dqn/mountaincar", "pqn/cartpole", "sac/pendulum", "td3/pendulum", "ppo/lunarlander", "dqn/lunarlander",
 )  # fmt: skip
-"""What is compiled from end to end. Others would play the same Gymnasium environments as torch."""
+"""What is compiled from end to end, and two that play Gymnasium's environment in the host lane."""
 TORCH_PRESETS = tuple(preset for preset in GOALS if preset != "pqn/cartpole")  # which is there in JAX only
 PEER_RUNS = {"sac/halfcheetah": ("--algorithm", "sac", "--env-id", "HalfCheetah-v5", "--total-timesteps", "100000")}
 
@@ -171,8 +171,8 @@ def beside_torch(scores: dict[str, Any], compiled: dict[str, Any]) -> list[str]:
     lines = [
         "## The JAX lane beside torch",
         "",
-        "The same presets with `--backend jax`: environment, agent and loop in one program. The final policy plays the",
-        "same Gymnasium episodes. How fast it is stands in [Benchmarks](benchmarks.md).",
+        "The same presets with `--backend jax`: environment, agent and loop in one program, LunarLander in the host",
+        "lane. The final policy plays the same Gymnasium episodes. How fast it is: [Benchmarks](benchmarks.md).",
         "",
         "| preset | backend | env steps | seed 0 | seed 1 | seed 2 | mean | goal |",
         "|---|---|---|---|---|---|---|---|",

@@ -42,7 +42,7 @@ class Settings:
     batch_size: int = 256
     learning_starts: int = 500  # env steps of random actions
     updates_per_step: float = 0.5
-    tau: float = 0.005  # how far the target critics follow at each update
+    tau: float = 0.01  # how far the target critics follow at each update
     adam_eps: float = 1e-8
     hidden: int = 64
 
