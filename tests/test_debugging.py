@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from rl_training.config_monitor import DebugConfig
 from rl_training.debug_capture import load_capture, save_capture
 from rl_training.debugging import DebugMode, snapshot
 from rl_training.runs import metrics_sha256
+from rl_training.state_tree import dump_json
+from rl_training.tensor_blob import blob_chunks
 from rl_training.types import CheckpointError, NonFiniteError, UpdateResult
 
 BASE: dict[str, Any] = {
@@ -105,6 +109,38 @@ def test_a_capture_survives_and_strangers_are_refused(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError):
             load_capture(tmp_path / "b.capture")
     assert main(["debug", "replay", str(tmp_path / "none")]) == 1
+
+
+def test_a_capture_is_checked_before_there_is_memory_for_it(tmp_path: Path) -> None:
+    path, size = tmp_path / "a.capture", 32 * 2**20
+    save_capture(path, {"batch": np.zeros(size, np.uint8), "last": np.zeros(8)})
+    data = bytearray(path.read_bytes())
+    assert load_capture(path)["batch"].nbytes == size
+    data[size // 2] ^= 1
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="checksum differs"):
+            load_capture(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 2
+
+
+def test_a_capture_that_is_no_file_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(CheckpointError):
+            load_capture(path)
+
+
+def test_a_capture_without_a_checksum_is_still_read(tmp_path: Path) -> None:
+    """Captures of 0.1.0 have none."""
+    meta = dump_json({"scalars": {"n": 1}, "aliases": {}, "dtypes": {}})
+    blob = b"".join(map(bytes, blob_chunks({"$meta": np.frombuffer(meta, np.uint8)})))
+    (tmp_path / "old.capture").write_bytes(blob)
+    assert load_capture(tmp_path / "old.capture") == {"n": 1}
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c", "dqn", "sac", "td3"])

@@ -60,10 +60,16 @@ def regular_file(folder_fd: int, name: str, record: FileRecord | None) -> Iterat
 
 
 def read_file(folder_fd: int, name: str, record: FileRecord | None) -> Array:
-    """The bytes of a file, read once, with the recorded checksum."""
+    """The bytes of a file with the recorded checksum.
+
+    A file longer than one chunk is hashed on the disk first, so that a wrong one takes no memory. What is then read is
+    hashed again: the file may have changed in between.
+    """
     with regular_file(folder_fd, name, record) as (fd, size):
-        if size > ASK_MEMORY_BYTES:
-            _refuse_beyond_memory(name, size)
+        refuse_beyond_memory(name, size)
+        if record is not None and size > CHUNK:
+            _check_digest(fd, name, record)
+            os.lseek(fd, 0, os.SEEK_SET)
         data = np.empty(size, np.uint8)
         view = data.data
         position = 0
@@ -79,15 +85,22 @@ def read_file(folder_fd: int, name: str, record: FileRecord | None) -> Array:
 
 def hash_file(folder_fd: int, name: str, record: FileRecord) -> None:
     """CheckpointError unless the file on the disk is the recorded one; a chunk at a time."""
-    digest = hashlib.sha256()
     with regular_file(folder_fd, name, record) as (fd, _):
-        while chunk := os.read(fd, CHUNK):
-            digest.update(chunk)
+        _check_digest(fd, name, record)
+
+
+def _check_digest(fd: int, name: str, record: FileRecord) -> None:
+    digest = hashlib.sha256()
+    while chunk := os.read(fd, CHUNK):
+        digest.update(chunk)
     if digest.hexdigest() != record.sha256:
         raise CheckpointError(f"{name}: checksum differs")
 
 
-def _refuse_beyond_memory(name: str, size: int) -> None:
+def refuse_beyond_memory(name: str, size: int) -> None:
+    """CheckpointError for a large file that the free memory cannot hold."""
+    if size <= ASK_MEMORY_BYTES:
+        return
     import psutil
 
     available = psutil.virtual_memory().available

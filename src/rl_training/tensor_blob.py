@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -54,14 +54,16 @@ def blob_chunks(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
         yield arrays[name].reshape(-1).view(np.uint8).data
 
 
+def read_header(file: BinaryIO, size: int, what: str) -> tuple[dict[str, Any], int]:
+    """The header of an open file of `size` bytes, and where its arrays begin; nothing else of it is read."""
+    length = _header_length(file.read(8), size, what)
+    return _parse_header(file.read(length), what), 8 + length
+
+
 def parse_blob(blob: Array, what: str) -> dict[str, Array]:
     """The arrays of a file's bytes (flat uint8), as views of them. CheckpointError if anything in it is wrong."""
-    length = int.from_bytes(blob[:8].tobytes(), "little")
-    if len(blob) < 8 or length > min(MAX_HEADER_BYTES, len(blob) - 8):
-        raise CheckpointError(f"{what} has no valid header length")
-    header = parse_json(blob[8 : 8 + length].data, f"the header of {what}")
-    if not isinstance(header, dict):
-        raise CheckpointError(f"the header of {what} is not a table of arrays")
+    length = _header_length(blob[:8].tobytes(), len(blob), what)
+    header = _parse_header(blob[8 : 8 + length].data, what)
     data = blob[8 + length :]
     arrays = {}
     spans = []
@@ -85,6 +87,20 @@ def parse_blob(blob: Array, what: str) -> dict[str, Array]:
     if position != len(data):
         raise CheckpointError(f"{what} has {len(data) - position} bytes that belong to no array")
     return arrays
+
+
+def _header_length(beginning: bytes, size: int, what: str) -> int:
+    length = int.from_bytes(beginning, "little")
+    if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
+        raise CheckpointError(f"{what} has no valid header length")
+    return length
+
+
+def _parse_header(text: bytes | memoryview, what: str) -> dict[str, Any]:
+    header = parse_json(text, f"the header of {what}")
+    if not isinstance(header, dict):
+        raise CheckpointError(f"the header of {what} is not a table of arrays")
+    return header
 
 
 def _entry(entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -25,7 +26,9 @@ from checkpoint_cases import (
     saved_run,
 )
 
+from rl_training.atomic_io import CHUNK, FileRecord
 from rl_training.checkpointing import CheckpointManager
+from rl_training.sealed_files import opened, read_file
 from rl_training.types import CheckpointError
 
 Attack = Callable[[Path, Path], None]
@@ -313,3 +316,52 @@ def test_only_checkpoint_errors_whatever_the_bytes(run_dir: Path) -> None:
             pass
         shutil.rmtree(folder_of(run_dir, 5))
         shutil.copytree(pristine, folder_of(run_dir, 5))
+
+
+def test_a_damaged_file_is_told_by_its_checksum_before_there_is_memory_for_it(run_dir: Path) -> None:
+    size = 32 * 2**20
+    manager = CheckpointManager(run_dir)
+    manager.save({"policy": {"weights": np.zeros(size, np.uint8)}}, step=1)
+    file = folder_of(run_dir, 1) / "policy.safetensors"
+    with open(file, "r+b") as blob_file:
+        blob_file.seek(-1, os.SEEK_END)
+        blob_file.write(b"x")
+    tracemalloc.start()
+    try:
+        assert "checksum differs" in refusal(lambda: CheckpointManager(run_dir).load(1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 2
+
+
+def test_a_segment_is_told_by_its_checksum_before_there_is_memory_for_it(tmp_path: Path) -> None:
+    size = 32 * 2**20
+    data = bytes(size)
+    (tmp_path / "rows").write_bytes(data[:-1] + b"x")
+    record = FileRecord(hashlib.sha256(data).hexdigest(), size)
+    tracemalloc.start()
+    try:
+        with opened(tmp_path) as folder, pytest.raises(CheckpointError, match="checksum differs"):
+            read_file(folder, "rows", record)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 2
+
+
+def test_what_is_read_after_the_check_is_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that changes between the two readings is refused too."""
+    data = bytes(CHUNK + 1)
+    path = tmp_path / "rows"
+    path.write_bytes(data)
+    seek = os.lseek
+
+    def change_and_seek(fd: int, *where: int) -> int:
+        path.write_bytes(b"x" * len(data))
+        return seek(fd, *where)
+
+    monkeypatch.setattr(os, "lseek", change_and_seek)
+    record = FileRecord(hashlib.sha256(data).hexdigest(), len(data))
+    with opened(tmp_path) as folder, pytest.raises(CheckpointError, match="checksum differs"):
+        read_file(folder, "rows", record)

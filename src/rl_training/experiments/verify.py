@@ -30,7 +30,7 @@ from rl_training.runs import CLOCK_KEYS, RunDir, metrics_sha256, public_sha256
 from rl_training.sealed_files import DamagedCheckpointError
 from rl_training.signals import StopSignals
 from rl_training.state_tree import flatten
-from rl_training.tensor_blob import parse_blob
+from rl_training.tensor_blob import MAX_HEADER_BYTES, parse_blob
 from rl_training.trainer import Start, execute, warm_start
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import CheckpointError, RLTrainingError, RunError
@@ -352,11 +352,14 @@ def damaged_tensor(folder: Path, parts: Mapping[str, Any]) -> Difference | None:
     """The first array in the files of a damaged checkpoint that is not what it should be, if that can be told."""
     for name, state in parts.items():
         file = folder / f"{name}.safetensors"
+        arrays = flatten(state).arrays
+        most = MAX_HEADER_BYTES + sum(array.nbytes for array in arrays.values())
         try:
-            stored = parse_blob(np.fromfile(file, np.uint8), file.name)
+            if file.stat().st_size > most:  # its checksum is wrong, so its length may be anything
+                continue
+            stored = parse_blob(np.fromfile(file, np.uint8, most), file.name)
         except (OSError, CheckpointError):
             continue
-        arrays = flatten(state).arrays
         found = first_difference({name: stored}, {name: {key: arrays.get(key) for key in stored}}, only=[name])
         if found is not None:
             return found
