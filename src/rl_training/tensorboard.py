@@ -13,7 +13,7 @@ import time
 from os import getpid
 from pathlib import Path
 
-from rl_training.json_rows import AppendFile, Row, eval_name
+from rl_training.json_rows import COUNTERS, AppendFile, Row, eval_name
 from rl_training.types import StateDict
 
 FLUSH_SECONDS = 2.0
@@ -160,7 +160,9 @@ class TensorBoardSink:
             self._open().add_scalars(step, scalars)
 
     def log_eval(self, row: Row, /) -> None:
-        self.log({eval_name(key): value for key, value in row.items()})
+        # The counters of an evaluation come with the metrics row of its step. Written here too, they would be points
+        # twice where one chunk of the compiled lane logs rows of earlier updates after the evaluation.
+        self.log({eval_name(key): value for key, value in row.items() if key not in COUNTERS or key == "env_steps"})
 
     def close(self) -> None:
         if self._writer is not None:

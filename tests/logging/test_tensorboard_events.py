@@ -72,6 +72,19 @@ def test_an_evaluation_that_is_also_in_the_metrics_is_one_point(tmp_path: Path, 
     assert points(accumulator_class, tmp_path, "eval/return_mean") == [(10, 10.0), (20, 20.0)]
 
 
+def test_an_evaluation_logged_before_the_rows_of_its_chunk_leaves_no_double_points(
+    tmp_path: Path, accumulator_class: type
+) -> None:
+    sink = TensorBoardSink(tmp_path)
+    sink.log_eval({"env_steps": 20, "updates": 2, "episodes": 4, "return_mean": 7.0})
+    sink.log({"env_steps": 10, "updates": 1, "episodes": 3})
+    sink.log({"env_steps": 20, "updates": 2, "episodes": 4, "eval/return_mean": 7.0})
+    sink.close()
+    assert points(accumulator_class, tmp_path, "updates") == [(10, 1.0), (20, 2.0)]
+    assert points(accumulator_class, tmp_path, "episodes") == [(10, 3.0), (20, 4.0)]
+    assert points(accumulator_class, tmp_path, "eval/return_mean") == [(20, 7.0)]
+
+
 def test_a_resume_leaves_no_double_points(tmp_path: Path, accumulator_class: type) -> None:
     directory = tmp_path / "logs" / "tensorboard"
     killed = Logger(tmp_path / "logs", [TensorBoardSink(directory)])
