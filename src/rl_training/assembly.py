@@ -18,7 +18,7 @@ from rl_training.context import BuildContext
 from rl_training.data.n_step import check_n_step
 from rl_training.data.priorities import Priorities
 from rl_training.data.rollout_buffer import RolloutBuffer
-from rl_training.data.storage import fit_capacity, layout, row_bytes
+from rl_training.data.storage import check_rollout_memory, fit_capacity, layout, row_bytes
 from rl_training.devices import resolve_device, without_device
 from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.guards import Guard
@@ -53,6 +53,8 @@ EnvFn = Callable[[], Any]
 HostTrainer = OnPolicyTrainer | OffPolicyTrainer
 REPLAY_SIZE = 1_000_000
 """Transitions a replay buffer holds where the config says nothing."""
+ROLLOUT_ROW = 24
+"""Bytes of a rollout's row besides observation and action: reward, ends, log-probability, value."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +343,8 @@ def build_rollout_buffer(parts: Parts, num_steps: int) -> RolloutBuffer:
             "derive it from rl_training.data.rollout_buffer.RolloutBuffer"
         )
     check_call(kind, f"buffer '{cfg.buffer.type}'", kwargs=sizes)
+    obs_row, action_row = (row_bytes(*layout(space)) for space in (parts.observation_space, parts.action_space))
+    check_rollout_memory(num_steps, cfg.env.num_envs, obs_row + action_row + ROLLOUT_ROW)
     return kind(**sizes)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rl_training import memory_limits
 from rl_training.atomic_io import CHUNK, FileRecord
 from rl_training.types import Array, CheckpointError
 
@@ -101,8 +102,8 @@ def refuse_beyond_memory(name: str, size: int) -> None:
     """CheckpointError for a large file that the free memory cannot hold."""
     if size <= ASK_MEMORY_BYTES:
         return
-    import psutil
-
-    available = psutil.virtual_memory().available
-    if size > available:
-        raise CheckpointError(f"{name} has {size / 1e9:.1f} GB, but only {available / 1e9:.1f} GB of memory are free")
+    found = memory_limits.room()
+    if size > found.bytes:
+        raise CheckpointError(
+            f"{name} has {size / 1e9:.1f} GB, but only {found.bytes / 1e9:.1f} GB can be had ({found.limit})"
+        )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training import memory_limits
 from rl_training.data import (
     FrameReplayBuffer,
     HindsightReplayBuffer,
@@ -210,30 +211,37 @@ KINDS: dict[str, Callable[..., ReplayBuffer]] = {
 }
 
 
+def leave(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """From now on so many bytes can be had."""
+    monkeypatch.setattr(memory_limits, "room", lambda: memory_limits.Room(size, "a test"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_refused_or_made_to_fit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert buffers.get(kind) is type(KINDS[kind](10))
     row = KINDS[kind](10_000).memory_bytes / 10_000
-    monkeypatch.setattr(storage, "available_memory", lambda: int(row * 1000 / storage.MEMORY_SHARE))
+    leave(monkeypatch, int(row * 1000 / storage.MEMORY_SHARE))
     with pytest.raises(ConfigError, match="buffer of 2,000 transitions"):
         KINDS[kind](2000)
-    buffer = KINDS[kind](2000, on_memory="shrink")
+    with pytest.warns(UserWarning, match="instead of 2,000: .* can be had \\(a test\\)"):
+        buffer = KINDS[kind](2000, on_memory="shrink")
     assert 950 <= buffer.capacity <= 1010
     assert buffer.memory_bytes <= row * 1050
 
 
+@pytest.mark.filterwarnings("ignore:the buffer holds")
 def test_a_buffer_that_shrank_takes_the_size_it_was_saved_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is free at a resume is not what was free at the start."""
-    monkeypatch.setattr(storage, "available_memory", lambda: 10_000)
+    leave(monkeypatch, 10_000)
     buffer = ReplayBuffer(10**6, (3,), (), on_memory="shrink")
     add_counts(buffer, 0, 300)
-    monkeypatch.setattr(storage, "available_memory", lambda: 20_000)
+    leave(monkeypatch, 20_000)
     resumed = ReplayBuffer(10**6, (3,), (), on_memory="shrink")
     assert resumed.capacity > buffer.capacity
     resumed.load_state_dict(buffer.state_dict())
     assert (resumed.capacity, len(resumed)) == (buffer.capacity, len(buffer))
     assert resumed.sample(50)["obs"].tobytes() == buffer.sample(50)["obs"].tobytes()
-    monkeypatch.setattr(storage, "available_memory", lambda: 5000)
+    leave(monkeypatch, 5000)
     with pytest.raises(ConfigError, match=f"buffer of {buffer.capacity} transitions"):
         ReplayBuffer(10**6, (3,), (), on_memory="shrink").load_state_dict(buffer.state_dict())
 

@@ -7,12 +7,14 @@ a `device` was given.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from rl_training import memory_limits
+from rl_training.memory_limits import Room
 from rl_training.types import Array, ConfigError, DictSpec, SpaceSpec
 
 Shape = int | tuple[int, ...]
@@ -98,37 +100,40 @@ def to_tensors(tree: Tree, device: Any) -> Tree:
     return map_tree(lambda leaf: torch.from_numpy(leaf).to(device), tree)
 
 
-def available_memory() -> int:
-    """Bytes this process may still take: of the machine or of its control group, whichever is less."""
-    import psutil
-
-    available = int(psutil.virtual_memory().available)
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = int((group / "memory.max").read_text())
-        used = int((group / "memory.current").read_text())
-        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no control group, or "max" for one without a limit
-        return available
-    return min(available, limit - used + int(statistics.get("inactive_file", 0)))
-
-
 def fit_capacity(
-    capacity: int, bytes_per_row: int, *, on_memory: Literal["refuse", "shrink"], available: int | None = None
+    capacity: int, bytes_per_row: int, *, on_memory: Literal["refuse", "shrink"], available: Room | None = None
 ) -> int:
     """`capacity` if that many rows fit into memory; otherwise ConfigError with the numbers, or as many as do fit."""
     if capacity < 1:
         raise ConfigError(f"a buffer must hold at least 1 transition, not {capacity}: set buffer.size")
-    budget = int(MEMORY_SHARE * (available_memory() if available is None else available))
+    found = memory_limits.room() if available is None else available
+    budget = int(MEMORY_SHARE * found.bytes)
     if capacity * bytes_per_row <= budget:
         return capacity
     fits = budget // bytes_per_row
     if on_memory == "shrink" and fits > 0:
+        warnings.warn(
+            f"the buffer holds {fits:,} transitions instead of {capacity:,}: {_gigabytes(budget)} can be had "
+            f"({found.limit})",
+            UserWarning,
+            stacklevel=2,
+        )
         return fits
     raise ConfigError(
         f"a buffer of {capacity:,} transitions x {bytes_per_row} bytes needs {_gigabytes(capacity * bytes_per_row)}, "
-        f"{_gigabytes(budget)} can be had: set buffer.size to at most {fits:,}, or buffer.on_memory to 'shrink'"
+        f"{_gigabytes(budget)} can be had ({found.limit}): set buffer.size to at most {fits:,}, or buffer.on_memory "
+        "to 'shrink'"
     )
+
+
+def check_rollout_memory(num_steps: int, num_envs: int, bytes_per_row: int) -> None:
+    """ConfigError with the numbers unless a rollout of num_steps x num_envs rows fits into memory."""
+    needed, found = num_steps * num_envs * bytes_per_row, memory_limits.room()
+    if needed > (budget := int(MEMORY_SHARE * found.bytes)):
+        raise ConfigError(
+            f"a rollout of {num_steps:,} steps in {num_envs:,} environments needs {_gigabytes(needed)}, "
+            f"{_gigabytes(budget)} can be had ({found.limit}): lower hparams.num_steps or env.num_envs"
+        )
 
 
 def _gigabytes(count: int) -> str:
