@@ -103,6 +103,25 @@ def fsync_dir(path: Path) -> None:
         os.close(fd)
 
 
+def sync_file(path: Path) -> None:
+    """Make the contents of a file that somebody else wrote survive a power cut."""
+    fault_point("fsync", path)
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_tree(folder: Path) -> None:
+    """The same for all files and names below a folder; links are not followed."""
+    for root, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            if not (path := Path(root) / name).is_symlink():
+                sync_file(path)
+        fsync_dir(Path(root))
+
+
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRecord:
     """Create `path` (it must not exist) from pieces of bytes, fsync it, and return what was written.
 
@@ -150,6 +169,17 @@ def atomic_write(path: Path, data: bytes) -> None:
             temporary.unlink()
         raise
     fsync_dir(path.parent)
+
+
+def disk_state(folder: Path) -> str | None:
+    """Why a file system takes no more, as far as it says so: read-only or full; None where it is neither."""
+    with suppress(OSError):
+        status = os.statvfs(folder)
+        if status.f_flag & os.ST_RDONLY:
+            return "the disk is read-only"
+        if status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0):
+            return "the disk is full"
+    return None
 
 
 def discard(paths: Collection[Path]) -> None:

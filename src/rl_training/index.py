@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rl_training.atomic_io import temporary_path
+from rl_training.atomic_io import disk_state, temporary_path
 from rl_training.json_rows import tail_rows
 from rl_training.run_lock import read_holder
 from rl_training.types import RLTrainingError, RunError
@@ -227,7 +227,10 @@ def all_rows(output_dir: str | Path, *, large: Iterable[str] = ()) -> tuple[list
     except (sqlite3.Error, OSError) as error:
         rows = scan(index.output_dir, config="config" in set(large))
         rows.sort(key=lambda row: (row["started"] or "", row["directory"]))
-        return rows, f"the index '{index.path}' cannot be used ({error}); read the run directories instead"
+        state = disk_state(index.output_dir)
+        cure = "" if state else "; `rl index rebuild` mends it"
+        why = f"the index '{index.path}' cannot be used ({state or error})"
+        return rows, f"{why}; read the run directories instead{cure}"
 
 
 def scan(output_dir: Path, *, config: bool) -> list[Row]:

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from rl_training.error_text import shortened
 from rl_training.json_rows import AppendFile, Row, encode_row, eval_name, plain_row
 from rl_training.metrics_tracker import MetricsTracker
 from rl_training.progress_display import Display, Style
@@ -90,7 +91,7 @@ class Logger:
 
     def log_alert(self, row: Mapping[str, Any]) -> Row:
         """Something a person should look at, to alerts.jsonl; returns it as written, without secrets."""
-        texts = {key: self._redact(value) if isinstance(value, str) else value for key, value in row.items()}
+        texts = {key: self._redact(shortened(value)) if isinstance(value, str) else value for key, value in row.items()}
         plain = self._write(ALERTS, texts)
         self.flush()
         return plain
@@ -98,7 +99,7 @@ class Logger:
     def message(self, text: str) -> None:
         """A line for people, with the time, to train.log."""
         stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-        self._messages.append(f"{stamp} {self._redact(text)}\n".encode(errors="backslashreplace"))
+        self._messages.append(f"{stamp} {self._redact(shortened(text))}\n".encode(errors="backslashreplace"))
         with suppress(RunError):  # a full disk stops the run where a row is lost, not where its failure is reported
             self._messages.flush()
 

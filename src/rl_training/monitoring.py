@@ -21,6 +21,7 @@ import psutil
 from rl_training.alert_hooks import AlertHook
 from rl_training.callbacks import Callback
 from rl_training.config_monitor import AlertRuleConfig, MonitorConfig
+from rl_training.error_text import describe
 from rl_training.expressions import Lookup, parse_expression
 from rl_training.index import REWARDS
 from rl_training.json_rows import Row, plain_row
@@ -96,7 +97,7 @@ class TrainingMonitor:
                 json.dumps(rule.memory)  # a checkpoint takes nothing else
         except Exception as error:  # a user's rule may raise anything, and none of it ends the run
             rule.is_broken, rule.memory = True, {}
-            return Alert(name, f"this rule failed and is switched off: {type(error).__name__}: {error}", env_steps)
+            return Alert(name, f"this rule failed and is switched off: {describe(error)}", env_steps)
         rule.holds = bool(said)
         if not said or held or env_steps < rule.silent_until:
             return None
@@ -303,7 +304,7 @@ class MonitorCallback(Callback):
 
     def on_failure(self, trainer: Trainer, error: BaseException) -> None:
         """The last alert of a run."""
-        self.tell(Alert("failed", f"{type(error).__name__}: {error}", trainer.progress.env_steps))
+        self.tell(Alert("failed", describe(error), trainer.progress.env_steps))
         self.close()
 
     def tell(self, alert: Alert) -> None:

@@ -54,10 +54,13 @@ class Holder:
 class RunLock:
     """Context manager around one run directory's `.lock`; entering raises RunError if another process has it."""
 
-    def __init__(self, path: Path, kind: str = "run") -> None:
+    def __init__(self, path: Path, kind: str = "run", *, anonymous: bool = False) -> None:
+        """`anonymous` locks also where nothing can be written, on a full or read-only disk: nobody can then say whose
+        it is. For those who only need the folder to stand still, or want to make room in it."""
         self.path = path
         self.kind = kind
         """What the folder is called in messages."""
+        self.anonymous = anonymous
         self._descriptor: int | None = None
         self._owns_file = False
 
@@ -72,18 +75,17 @@ class RunLock:
 
     def acquire(self) -> None:
         """Take the lock now or raise RunError; never waits."""
-        try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise RunError(
-                f"cannot lock the {self.kind}: {self.path}: {error.strerror}; check its permissions"
-            ) from error
+        descriptor = self._open()
+        if descriptor is None:
+            return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise self._refusal(read_holder(self.path)) from None
+                holder = read_holder(self.path)
+                # one who locks anonymously leaves what a killed process has written
+                raise self._refusal(holder if holder and holder.is_alive() else None) from None
             if error.errno not in _UNSUPPORTED:
                 raise RunError(f"cannot lock the {self.kind}: {self.path}: {error.strerror}") from error
             self._acquire_by_file()
@@ -92,15 +94,33 @@ class RunLock:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, _this_process(), 0)
         except OSError as error:  # a full disk: the lock would hold, but nobody could say whose it is
-            os.close(descriptor)
-            raise RunError(f"cannot lock the {self.kind}: {self.path}: {error.strerror}; free some space") from error
+            if not self.anonymous:
+                os.close(descriptor)
+                raise RunError(
+                    f"cannot lock the {self.kind}: {self.path}: {error.strerror}; free some space"
+                ) from error
         self._descriptor = descriptor
         _held.add(descriptor)
+
+    def _open(self) -> int | None:
+        """The lock file; None where it is not there and cannot be made, so that nobody has it or can take it."""
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if self.anonymous:
+                with suppress(FileNotFoundError, PermissionError):
+                    return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                if self.path.parent.is_dir() and not self.path.exists():
+                    return None
+            raise RunError(
+                f"cannot lock the {self.kind}: {self.path}: {error.strerror}; check its permissions"
+            ) from error
 
     def release(self) -> None:
         """Give the lock back. The empty file stays: removing it would let two processes lock different files."""
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
+            with suppress(OSError):  # an anonymous lock may have no right to write
+                os.ftruncate(self._descriptor, 0)
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # at once, also for a child that was forked this moment
             _held.discard(self._descriptor)
             os.close(self._descriptor)
@@ -113,6 +133,8 @@ class RunLock:
         holder = read_holder(self.path)
         if holder is not None and holder.is_alive():
             raise self._refusal(holder)
+        if self.anonymous:
+            return
         # A link to a taken name fails, so of several processes that see the stale holder go, one wins.
         here = f"{self.path.name}.{socket.gethostname()}.{os.getpid()}"
         candidate, stale = self.path.with_name(here), self.path.with_name(f"{here}.stale")

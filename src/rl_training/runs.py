@@ -256,9 +256,10 @@ class RunDir:
                 if number.isdecimal() and int(number) > step:
                     path.unlink()
 
-    def lock(self) -> RunLock:
-        """Context manager: this process has the run, or RunError names the one that has it."""
-        return RunLock(self.path / ".lock")
+    def lock(self, *, anonymous: bool = False) -> RunLock:
+        """Context manager: this process has the run, or RunError names the one that has it. `anonymous` works on a full
+        or read-only disk too (see `RunLock`)."""
+        return RunLock(self.path / ".lock", anonymous=anonymous)
 
     def holder(self) -> Holder | None:
         """The process that has the run now; None where `status` still says running but nobody is."""

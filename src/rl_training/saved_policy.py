@@ -14,6 +14,7 @@ from rl_training.config import TrainConfig
 from rl_training.data.storage import layout
 from rl_training.devices import pinned_threads
 from rl_training.envs import make_env, space_spec
+from rl_training.envs.watch import EnvWatch
 from rl_training.eval import evaluate_policy, stack_obs
 from rl_training.guards import Guard
 from rl_training.runs import RunDir
@@ -102,7 +103,7 @@ def evaluate(
     saved = load(run, checkpoint, env_fn=env_fn)
     cfg = saved.config
     seed = cfg.seed if seed is None else seed
-    with pinned_threads(cfg.training.num_threads, cfg.backend):
+    with EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         result = evaluate_policy(
             saved.policy,
             eval_env_maker(cfg, env_fn, render=video is not None),

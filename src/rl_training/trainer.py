@@ -31,6 +31,8 @@ from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.config_loading import load_config, parse_config, validate_config
 from rl_training.devices import pinned_threads
+from rl_training.envs.watch import EnvWatch
+from rl_training.error_text import describe
 from rl_training.eval import EvalResult, evaluate_policy
 from rl_training.logging import Logger, Sink
 from rl_training.monitoring import MonitorCallback
@@ -90,7 +92,7 @@ def train(
     `signals` is for a run in a thread: whoever started it asks it to stop through them.
     """
     cfg = with_secrets(as_config(cfg))
-    with signals or StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
+    with signals or StopSignals() as signals, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg, env_fn)
         try:
             users = user_parts(cfg)
@@ -115,7 +117,7 @@ def resume(
     `total_timesteps` is the run's new budget from now on; a run that is finished goes on only with one.
     """
     directory = RunDir.open(run)
-    with signals or StopSignals() as signals, directory.lock():
+    with signals or StopSignals() as signals, EnvWatch(), directory.lock():
         cfg = directory.config()
         if total_timesteps is not None:
             directory.update_info(total_timesteps=total_timesteps)
@@ -227,7 +229,7 @@ def record_failure(trainer: Trainer, run: RunDir, logger: Logger, error: BaseExc
         state = "the last step is saved" if saved else "this step is not saved; the last checkpoint stands"
         sys.stderr.write(f"{state}: rl resume {run.path}\n")
     with suppress(OSError, RLTrainingError):
-        logger.message(f"{type(error).__name__}: {error}")
+        logger.message(describe(error))
         logger.close()
     with suppress(OSError, RLTrainingError):
         run.finish(status="stopped" if interrupted else "failed", exit_code=130 if interrupted else 1)

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from worker_envs import FAULTS, FaultEnv, Make
+from worker_envs import FAULTS, FaultEnv, LoudEnv, Make
 
+from rl_training.envs import worker_pool
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.worker_server import acquire_server, release_server
 from rl_training.envs.workers import EnvWorkerError, WorkerVectorEnv
@@ -108,6 +109,60 @@ def test_the_message_shows_where_the_worker_was() -> None:
         assert "worker_envs.py" in error.worker_traceback
         assert "in commit" in error.worker_traceback
         assert error.worker_traceback in str(error)
+
+
+WORDS = {
+    "long": "raised ValueError: too much: mmm",
+    "odd": "raised ValueError: bell \\x07, escape \\x1b[31m, half \\udc80, nothing \\x00",
+    "none": "raised UnspeakableError: (its text cannot be shown: __str__ raised RuntimeError)",
+    "exit": "called sys.exit(xxx",
+    "stubborn": "raised StubbornError: no such level 7",
+    "long of ours": "raised EnvError: too much: mmm",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "when"), [*((words, "step") for words in WORDS), ("long", "built"), ("none", "reset")]
+)
+def test_whatever_an_error_says_is_told_in_short(words: str, when: str) -> None:
+    """50 MB of text, characters no terminal should get, no text at all, an error that cannot be made again."""
+
+    def play() -> None:
+        vector = WorkerVectorEnv([Make(LoudEnv, 0, words=words, when=when)], num_workers=1, step_timeout=5.0)
+        vector.reset()
+        vector.step(np.zeros(1, np.int64))
+
+    with pytest.raises(EnvWorkerError) as caught:
+        play()
+    assert caught.value.cause.startswith(WORDS[words])
+    assert len(str(caught.value)) < 50_000
+    assert ("(50,000,0" in caught.value.cause) == ("long" in words or words == "exit")
+    assert str(caught.value).encode()
+
+
+def test_an_answer_that_cannot_be_read_here_is_named() -> None:
+    with pytest.raises(EnvWorkerError, match="environment 0 sent something that cannot be read here"):
+        make(1, 1).call("unreadable")
+
+
+def test_a_constructor_that_hangs_is_named_in_time(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The environment that hangs, not the first of its worker; and each has the whole time for itself."""
+    monkeypatch.setattr(worker_pool, "START_TIMEOUT", 0.8)
+    monkeypatch.setattr(worker_pool, "NOTICE_SECONDS", 0.3)
+    builds = ["sleep", "sleep", "hang", ""]
+    before = children()
+    start = time.monotonic()
+    with pytest.raises(EnvWorkerError, match=r"environment 2 hangs: no answer for 0.8 s while it was built") as caught:
+        WorkerVectorEnv(
+            [Make(FaultEnv, index, built=how) for index, how in enumerate(builds)], num_workers=1, step_timeout=0.1
+        )
+    assert caught.value.env_index == 2
+    assert "commit" in caught.value.worker_traceback
+    assert time.monotonic() - start < 5.0
+    assert "environment 2 (of worker 0) has been in its constructor for" in capfd.readouterr().err
+    assert children() == before
 
 
 def test_the_error_survives_pickling() -> None:

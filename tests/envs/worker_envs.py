@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rl_training.envs.episode_log import EpisodeLog
-from rl_training.types import ConfigError
+from rl_training.types import ConfigError, EnvError
 
 FAULTS = ("raise", "sys.exit", "os._exit", "segfault", "sigkill", "sigstop", "hang", "bad_obs", "bad_info")
 
@@ -34,8 +34,70 @@ def commit(fault: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "sigstop":
         os.kill(os.getpid(), signal.SIGSTOP)
+    if fault == "sleep":
+        time.sleep(0.5)
     while fault == "hang":
         time.sleep(0.01)
+
+
+class UnspeakableError(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def refuse_to_be_made() -> Any:
+    raise RuntimeError("not here")
+
+
+class Unreadable:
+    """Pickles, and raises when it is read."""
+
+    def __reduce__(self) -> Any:
+        return refuse_to_be_made, ()
+
+
+class StubbornError(EnvError):
+    """Pickles, and cannot be made again from what was pickled."""
+
+    def __init__(self, text: str, *, level: int) -> None:
+        super().__init__(f"{text} {level}")
+
+
+class LoudEnv(gym.Env[Any, Any]):
+    """Raises what its `words` ask for, at `when`: built, reset or step."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, words: str = "long", when: str = "step") -> None:
+        self.words, self.when = words, when
+        self._speak("built")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._speak("reset")
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._speak("step")
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def _speak(self, when: str) -> None:
+        if when != self.when:
+            return
+        if self.words == "long":
+            raise ValueError("too much: " + "m" * 50_000_000)
+        if self.words == "long of ours":
+            raise EnvError("too much: " + "m" * 50_000_000)
+        if self.words == "odd":
+            raise ValueError("bell \a, escape \x1b[31m, half \udc80, nothing \0")
+        if self.words == "none":
+            raise UnspeakableError
+        if self.words == "exit":
+            sys.exit("x" * 50_000_000)
+        raise StubbornError("no such level", level=7)
 
 
 class FaultEnv(gym.Env[Any, Any]):
@@ -74,6 +136,9 @@ class FaultEnv(gym.Env[Any, Any]):
 
     def render(self) -> Any:
         return np.full((4, 4, 3), self.t, np.uint8)
+
+    def unreadable(self) -> Any:
+        return Unreadable()
 
     def process(self) -> tuple[int, bool]:
         """Where this environment lives, and whether torch does too."""

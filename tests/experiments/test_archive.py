@@ -69,7 +69,7 @@ def test_what_was_cleaned_away_comes_back(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="exists already"):
         pack(run, archive)
     tagged = RunDir(fake_run(tmp_path, 2, tags=["keep"]))
-    with pytest.raises(RunError, match="in use or tagged, so it stays"):
+    with pytest.raises(RunError, match="could not be cleaned: it is tagged"):
         pack(tagged, remove=True)
 
 
@@ -203,7 +203,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["archive", run.name, "--remove", "--json"]) == 0
     assert Path(json.loads(capsys.readouterr().out)["archive"]).is_file()
     assert main(["cleanup", "--keep-best=0", "--keep-recent=0", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"dry_run": False, "runs": [], "bytes": 0}
+    assert json.loads(capsys.readouterr().out) == {"dry_run": False, "runs": [], "bytes": 0, "problems": []}
     assert main(["cleanup"]) == 0
     assert capsys.readouterr().err == "nothing to clean\n"
     assert main(["import", "nothing.tar.gz"]) == 2

@@ -10,7 +10,32 @@ from typing import Any
 
 from gymnasium.envs.classic_control import CartPoleEnv
 
+from rl_training import Callback
+
 STUCK_AT = 100
+
+
+LOUD = "far too much " * 4_000_000
+"""52 MB."""
+
+
+class Loud(CartPoleEnv):
+    """Has a lot to say in its 100th step."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == STUCK_AT:
+            raise ValueError(LOUD)
+        return super().step(action)
+
+
+class LoudCallback(Callback):
+    """The same, after the first train step."""
+
+    def on_step(self, trainer: Any, report: Any) -> None:
+        raise ValueError(LOUD)
 
 
 class Sticky(CartPoleEnv):
@@ -20,6 +45,12 @@ class Sticky(CartPoleEnv):
     """
 
     steps = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+        if os.environ.get("STICKY") == "built":
+            Path(os.environ["STICKY_FILE"]).touch()
+            time.sleep(600)
 
     def step(self, action: Any) -> Any:
         self.steps += 1

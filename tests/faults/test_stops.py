@@ -204,6 +204,19 @@ def test_sigterm_in_a_step_that_does_not_end(shell: Shell, folder: Path, referen
     check_left_behind(shell, folder, reference("sticky"), command, run)
 
 
+def test_sigterm_in_a_constructor_that_does_not_end(shell: Shell, folder: Path) -> None:
+    """Before there is anything to save."""
+    sticky = {"STICKY": "built", "STICKY_FILE": str(folder / "stuck")}
+    words = flags(ENVIRONMENTS["sticky"], {"output_dir": folder / "runs"})
+    command = shell.start(folder, ["train", *words], variables=sticky)
+    assert wait_until((folder / "stuck").exists), command.err()
+    sent = time.monotonic()
+    command.signal(SIGTERM)
+    assert command.wait() == 143
+    assert time.monotonic() - sent < GRACE_SECONDS
+    assert not (folder / "runs").exists()
+
+
 @pytest.mark.parametrize("how", ["sleep", "hang"])
 def test_a_second_ctrl_c_ends_at_once(shell: Shell, folder: Path, reference: FindReference, how: str) -> None:
     command, run = stuck_run(shell, folder, how)

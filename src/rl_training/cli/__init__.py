@@ -11,7 +11,6 @@ import gc
 import importlib
 import os
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, Command, FieldFlag, UsageError, closest, parse, wants_help
 from rl_training.cli.commands import COMMANDS
+from rl_training.error_text import TEXT_LIMIT, message_of, traceback_text
 from rl_training.imports import without_collections
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ def report(error: Exception, show_traceback: bool) -> int:
         expected = isinstance(error, RLTrainingError)
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
     if show_traceback or not expected:
-        traceback.print_exception(error)
+        sys.stderr.write(traceback_text(error))
     if expected:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {message_of(error, TEXT_LIMIT)}", file=sys.stderr)
     else:
         print(
             f"error: unexpected {type(error).__name__}; unless it comes from code of your own, "

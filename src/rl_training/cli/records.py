@@ -8,6 +8,8 @@ from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, note, print_json, printable, table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rl_training.experiments.filters import Key
     from rl_training.experiments.groups import SeedGroup
     from rl_training.experiments.sweeps import Sweep
@@ -168,12 +170,22 @@ def rebuild_command(arguments: Arguments) -> int:
     try:
         count, mode = index.rebuild(), index.journal_mode()
     except (sqlite3.Error, OSError) as error:
-        raise RunError(f"cannot write the index '{index.path}': {error}; make it and its folder yours") from error
+        raise RunError(f"cannot write the index '{index.path}': {error}; {cure_of(index.output_dir)}") from error
     if arguments.switch("json"):
         print_json({"index": index.path, "runs": count, "journal_mode": mode})
     else:
         print(f"{index.path}: {count} runs")
     return 0
+
+
+def cure_of(folder: Path) -> str:
+    """What to do where a folder cannot be written to."""
+    from rl_training.atomic_io import disk_state
+
+    state = disk_state(folder)
+    if state == "the disk is full":
+        return f"{state}: `rl cleanup` makes room"
+    return f"{state}; `rl list` works without an index" if state else "make it and its folder yours"
 
 
 def find_run(arguments: Arguments, named: str) -> RunDir:

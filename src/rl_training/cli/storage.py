@@ -23,15 +23,23 @@ def cleanup_command(arguments: Arguments) -> int:
         dry_run=dry_run,
     )
     freed = sum(removal.bytes for removal in removals)
+    problems = [removal for removal in removals if removal.problem]
+    cleaned = [removal for removal in removals if not removal.problem]
+    code = 1 if problems else 0
     if arguments.switch("json"):
-        runs = [{"run": removal.run.absolute(), "bytes": removal.bytes} for removal in removals]
-        print_json({"dry_run": dry_run, "runs": runs, "bytes": freed})
-        return 0
-    if removals:
-        print(table(["run", "size"], [[str(removal.run), amount(removal.bytes)] for removal in removals]))
+        runs = [{"run": removal.run.absolute(), "bytes": removal.bytes} for removal in cleaned]
+        left = [{"run": each.run.absolute(), "bytes": each.bytes, "problem": each.problem} for each in problems]
+        print_json({"dry_run": dry_run, "runs": runs, "bytes": freed, "problems": left})
+        return code
+    if cleaned:
+        print(table(["run", "size"], [[str(removal.run), amount(removal.bytes)] for removal in cleaned]))
+    for removal in problems:
+        freed_words = f", {amount(removal.bytes)} of it removed" if removal.bytes else ""
+        note(f"not cleaned{freed_words}: {printable(str(removal.run))}: {removal.problem}")
     words = "would be cleaned" if dry_run else "cleaned; their configs and final metrics are still there"
-    note(f"{len(removals)} runs, {amount(freed)} {words}" if removals else "nothing to clean")
-    return 0
+    if cleaned or not problems:
+        note(f"{len(cleaned)} runs, {amount(freed)} {words}" if cleaned else "nothing to clean")
+    return code
 
 
 def archive_command(arguments: Arguments) -> int:

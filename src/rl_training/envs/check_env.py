@@ -25,6 +25,7 @@ from rl_training.envs.masks import with_action_mask
 from rl_training.envs.replay import replay_difference, sample_action
 from rl_training.envs.spaces import Space, convert_action_space, convert_spaces
 from rl_training.envs.suites import Env, make_replayable, strategy_of
+from rl_training.error_text import describe
 from rl_training.types import ACTION_MASK, EnvError, RLTrainingError
 
 STEPS = 200
@@ -97,7 +98,7 @@ def _attempt(report: Report, what: str, call: Callable[[], Any]) -> Any:
     except RLTrainingError as error:
         report.error(str(error))
     except Exception as error:
-        report.error(f"{what} raised {type(error).__name__}: {error}")
+        report.error(f"{what} raised {describe(error)}")
     raise _TooBrokenError
 
 
@@ -325,7 +326,7 @@ def _check_render(env: str | Callable[..., Any], first: Env, cfg: EnvConfig, rep
         frame = picture.render()
         picture.close()
     except Exception as error:
-        report.warn(f"rendering failed, there will be no videos: {error}")
+        report.warn(f"rendering failed, there will be no videos: {describe(error)}")
         return
     if not (isinstance(frame, np.ndarray) and frame.ndim == 3 and frame.shape[2] == 3 and frame.dtype == np.uint8):
         report.error(f"render() gives {_shape_of(frame)}; rgb_array is a (height, width, 3) array of uint8")

@@ -28,6 +28,7 @@ from rl_training.envs.spaces import convert_spaces
 from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
+from rl_training.error_text import describe
 from rl_training.registry import check_kwargs, import_attr, import_plugins, is_jax_env, parameters_of, wrappers
 from rl_training.seeding import stream
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
@@ -53,6 +54,11 @@ class EnvThunk:
     """Gymnasium render mode, such as "rgb_array"."""
     plugins: tuple[str, ...] = ()
     """Modules to import first, so that their environments are registered in this process too."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return _name_of(self.env)
 
     def __call__(self) -> EpisodeLog:
         import_plugins(self.plugins)
@@ -108,7 +114,7 @@ def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None
     except (DependencyNotInstalled, ImportError) as error:
         raise suites.missing_extra(name, suite.extra if suite else None, error) from error
     except Exception as error:
-        raise EnvError(f"environment '{name}' failed while it was built: {type(error).__name__}: {error}") from error
+        raise EnvError(f"environment '{name}' failed while it was built: {describe(error)}") from error
     if render_mode is not None and built.render_mode != render_mode:
         raise EnvError(
             f"environment '{name}' was asked for render_mode {render_mode!r} and has {built.render_mode!r}; "
@@ -180,7 +186,7 @@ def _apply(env: Env, config: WrapperConfig) -> Env:
     except RLTrainingError:
         raise
     except Exception as error:
-        raise EnvError(f"wrapper '{name}' failed around {env}: {type(error).__name__}: {error}") from error
+        raise EnvError(f"wrapper '{name}' failed around {env}: {describe(error)}") from error
     if not isinstance(wrapped, gym.Env):
         raise EnvError(f"wrapper '{name}' made a {type(wrapped).__qualname__}, not a gymnasium.Env")
     return wrapped

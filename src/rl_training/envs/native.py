@@ -19,6 +19,7 @@ from rl_training.config import EnvConfig
 from rl_training.envs import suites
 from rl_training.envs.episode_log import as_arrays
 from rl_training.envs.spaces import space_spec
+from rl_training.error_text import describe
 from rl_training.registry import check_kwargs
 from rl_training.seeding import generator_state, set_generator_state, stream
 from rl_training.types import ConfigError, EnvError, StateDict, Stateful
@@ -130,7 +131,7 @@ def make_native(
     except (DependencyNotInstalled, ImportError) as error:
         raise suites.missing_extra(source.id, suite.extra if suite else None, error) from error
     except gym.error.Error as error:
-        raise EnvError(f"environment '{source.id}' failed while it was built: {error}") from error
+        raise EnvError(f"environment '{source.id}' failed while it was built: {describe(error)}") from error
     space_spec(env.single_observation_space)
     space_spec(env.single_action_space)
     return NativeVectorEnv(env, seed=seed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import tempfile
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from rl_training.types import Array, EnvError
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 ALIGNMENT = 64
 """Bytes; a cache line, so that two arrays never share one."""
+_WORD = struct.Struct("=q")
 
 
 def anonymous_file() -> int:
@@ -27,6 +29,26 @@ def anonymous_file() -> int:
         return os.memfd_create("rl-training-workers")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+# While a worker builds, before the memory has its layout, its word of progress (`beats`) tells which environment it is
+# at: the index plus one, so that 0 means that it has not begun.
+
+
+def tell_building(fd: int, worker: int, env_index: int) -> None:
+    """Called in a worker that turns to the next environment."""
+    os.pwrite(fd, _WORD.pack(env_index + 1), worker * _WORD.size)
+
+
+def building_of(fd: int, worker: int) -> int | None:
+    """The environment that a worker is building; None before the first."""
+    word = os.pread(fd, _WORD.size, worker * _WORD.size)
+    return _WORD.unpack(word)[0] - 1 if len(word) == _WORD.size and any(word) else None
+
+
+def clear_building(fd: int, worker: int) -> None:
+    """Before another process takes a worker's place."""
+    os.pwrite(fd, _WORD.pack(0), worker * _WORD.size)
 
 
 class WorkerMemory:

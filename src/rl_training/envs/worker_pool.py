@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from rl_training.envs.worker_memory import WorkerMemory, anonymous_file
+from rl_training.envs.worker_memory import WorkerMemory, anonymous_file, building_of, clear_building
 from rl_training.envs.worker_protocol import (
     ATTACH,
     BUILD,
@@ -27,11 +27,14 @@ from rl_training.envs.worker_protocol import (
     loads,
 )
 from rl_training.envs.worker_server import ONE_THREAD, WorkerProcess, acquire_server, release_server
+from rl_training.error_text import describe
 from rl_training.seeding import reset_seed
 from rl_training.types import EnvError, RLTrainingError
 
-START_TIMEOUT = 120.0
-"""Seconds a worker may take to import and build its environments; longer where the step timeout is longer."""
+START_TIMEOUT = 60.0
+"""Seconds a worker may take to import and build one environment; longer where the step timeout is longer."""
+NOTICE_SECONDS = 10.0
+"""How long it may take before a line says which one it is."""
 TICKS = 20
 MAX_TICK = 0.5
 """A silent worker is looked at this many times per timeout, and at least every so many seconds."""
@@ -110,6 +113,7 @@ class WorkerPool:
     def replace(self, index: int) -> WorkerProcess:
         """A new process in the place of a worker, which is killed if it still lives."""
         self.workers[index].close(0.0)
+        clear_building(self._memory_fd, index)
         if not self._server.alive:
             release_server(self._server)
             self._server = acquire_server()
@@ -205,13 +209,22 @@ class WorkerPool:
                 beats, seconds = silent.get(fd, (self._beats(worker), 0.0))
                 seconds = seconds + elapsed if beats == self._beats(worker) else 0.0
                 silent[fd] = self._beats(worker), seconds
+                if kind == BUILD and seconds >= NOTICE_SECONDS > seconds - elapsed:
+                    say_slow(f"environment {self._building(worker)} (of worker {worker.index})", seconds, timeout)
                 if seconds >= timeout:
                     poll.unregister(fd)
                     del pending[fd]
                     yield self._hung(kind, worker, timeout)
 
     def _beats(self, worker: WorkerProcess) -> int:
-        return 0 if self.memory is None else int(self.memory.beats[worker.index])
+        if self.memory is None:
+            return building_of(self._memory_fd, worker.index) or 0
+        return int(self.memory.beats[worker.index])
+
+    def _building(self, worker: WorkerProcess) -> int:
+        """The environment that a worker builds at the moment, as far as it has said."""
+        index = building_of(self._memory_fd, worker.index)
+        return worker.envs.start if index is None else index
 
     def _answer(self, kind: bytes, worker: WorkerProcess, timeout: float) -> Answer:
         try:
@@ -221,7 +234,11 @@ class WorkerPool:
             return Answer(worker, error=error, lost=True)
         except TimeoutError:
             return self._hung(kind, worker, timeout)
-        value = loads(payload) if payload else None
+        try:
+            value = loads(payload) if payload else None
+        except Exception as error:
+            cause = f"sent something that cannot be read here ({describe(error)})"
+            return Answer(worker, error=self._error(kind, worker, cause, ""))
         if result != FAILED:
             return Answer(worker, value)
         failure = cast(Failure, value)
@@ -241,7 +258,7 @@ class WorkerPool:
     ) -> EnvWorkerError:
         memory = self.memory
         if kind == BUILD or memory is None:
-            index = worker.envs.start if env_index is None else env_index
+            index = self._building(worker) if env_index is None else env_index
             return EnvWorkerError(index, f"{cause} while it was built", worker_traceback=trace)
         idle = False
         if env_index is None:
@@ -262,3 +279,8 @@ class WorkerPool:
             step=step if kind in (STEP, RESET) else None,
             worker_traceback=trace,
         )
+
+
+def say_slow(environment: str, seconds: float, timeout: float) -> None:
+    """One line to whoever waits for a vector environment to be built."""
+    sys.stderr.write(f"{environment} has been in its constructor for {seconds:.0f} s; it has {timeout:g} s\n")

@@ -17,15 +17,14 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium as gym
 
 from rl_training.envs.episode_log import Env, EpisodeLog
-from rl_training.envs.worker_memory import WorkerMemory, copy_obs, write_row
+from rl_training.envs.worker_memory import WorkerMemory, copy_obs, tell_building, write_row
 from rl_training.envs.worker_protocol import (
     ANSWER,
     ATTACH,
@@ -52,6 +51,7 @@ from rl_training.envs.worker_protocol import (
     pack,
     read_message,
 )
+from rl_training.error_text import TEXT_LIMIT, describe, message_of, traceback_text
 from rl_training.types import RLTrainingError
 
 PRELOAD = ("rl_training.envs.factory",)
@@ -150,8 +150,8 @@ def run_worker(server: int, channel_fd: int, memory_fd: int, trace_fd: int) -> i
         Worker(channel_fd, memory_fd).run()
     except ConnectionError:
         return 0
-    except BaseException:
-        os.write(trace_fd, traceback.format_exc().encode()[-CHUNK // 2 :])
+    except BaseException as error:
+        os.write(trace_fd, traceback_text(error).encode(errors="replace")[-CHUNK // 2 :])
         return 1
     return 0
 
@@ -203,6 +203,7 @@ class Worker:
         os.chdir(setup.cwd)
         for index, pickled in enumerate(setup.env_fns, self.first):
             self.current = index
+            tell_building(self.memory_fd, self.index, index)
             env: Env = loads(pickled)()
             first = self.envs[0] if self.envs else env
             if (env.observation_space, env.action_space) != (first.observation_space, first.action_space):
@@ -286,8 +287,8 @@ class Worker:
         for env in self.envs:
             try:
                 env.close()
-            except Exception:
-                traceback.print_exc()
+            except Exception as error:
+                sys.stderr.write(traceback_text(error))
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -351,19 +352,21 @@ class Worker:
             raise
 
     def _failure(self, error: BaseException) -> Failure:
-        cause = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else f"raised {_one_line(error)}"
-        lines = traceback.format_exception(error, limit=-TRACEBACK_FRAMES)
-        ours = error if isinstance(error, RLTrainingError) else None
-        try:
-            dumps(ours)
-        except Exception:
-            ours = None
-        return Failure(self.current, cause, "".join(lines), ours)
+        is_exit = isinstance(error, SystemExit)
+        cause = f"called sys.exit({message_of(error)})" if is_exit else f"raised {describe(error)}"
+        trace = traceback_text(error, frames=TRACEBACK_FRAMES)
+        return Failure(self.current, cause, trace, error if _travels(error) else None)
 
 
-def _one_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _travels(error: BaseException) -> TypeGuard[RLTrainingError]:
+    """Whether an error is one of ours, written to be read, and the same on the other side."""
+    if not isinstance(error, RLTrainingError):
+        return False
+    try:
+        copy = loads(dumps(error))
+        return type(copy) is type(error) and str(copy) == str(error) and len(str(error)) <= TEXT_LIMIT
+    except Exception:
+        return False
 
 
 def find_log(env: Env) -> EpisodeLog | None:

@@ -23,6 +23,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from rl_training.envs.worker_memory import WorkerMemory, copy_rows, row_of
 from rl_training.envs.worker_pool import EnvWorkerError, WorkerPool
 from rl_training.envs.worker_protocol import CALL, RESET, STEP, CallCommand, EnvInfo, ResetCommand, dumps_by_value
+from rl_training.error_text import describe
 from rl_training.types import Array, ConfigError, EnvError, RLTrainingError, StateDict
 
 __all__ = ["EnvWorkerError", "WorkerVectorEnv", "RESTART_INFO"]
@@ -370,6 +371,6 @@ def _pickle(index: int, env_fn: Callable[[], Any]) -> bytes:
         return dumps_by_value(env_fn)
     except Exception as error:
         raise EnvError(
-            f"environment {index} cannot be sent to a worker process ({type(error).__name__}: {error}); "
+            f"environment {index} cannot be sent to a worker process ({describe(error)}); "
             "build what cannot be pickled inside the environment, or use env.vectorization: sync"
         ) from error

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rl_training import index
-from rl_training.atomic_io import TEMPORARY, discard, fsync_dir, rename, temporary_path
+from rl_training.atomic_io import TEMPORARY, discard, fsync_dir, rename, sync_file, sync_tree, temporary_path
 from rl_training.config_loading import read_yaml
 from rl_training.experiments.cleanup import clean
 from rl_training.run_names import name_part, readable_errors
@@ -37,7 +37,7 @@ def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Pa
     target = target or run.path.parent / FOLDER / f"{run.path.name}{SUFFIX}"
     if target.exists():
         raise RunError(f"'{target}' exists already; remove it, or choose another file with --output")
-    with run.lock(), readable_errors(f"cannot write '{target}'"):
+    with run.lock(anonymous=True), readable_errors(f"cannot write '{target}'"):
         if run.info().get("cleaned"):
             raise RunError(f"run '{run.path}' was cleaned up; there is nothing left to pack")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,12 +46,14 @@ def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Pa
             with tarfile.open(temporary, "w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as archive:
                 for path in _files(run.path):
                     archive.add(path, f"{run.path.name}/{path.relative_to(run.path)}", recursive=False, filter=_plain)
+            sync_file(temporary)
             rename(temporary, target)
             fsync_dir(target.parent)
         finally:
-            temporary.unlink(missing_ok=True)
-    if remove and not clean(run):
-        raise RunError(f"'{target}' is written, but run '{run.path}' is in use or tagged, so it stays as it is")
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    if remove and (problem := clean(run).problem):
+        raise RunError(f"'{target}' is written, but run '{run.path}' could not be cleaned: {problem}")
     return target
 
 
@@ -73,6 +75,7 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
             if target.exists():
                 _make_room(target, info, trust_plugins=trust_plugins)
             if not target.exists():
+                sync_tree(temporary)
                 rename(temporary, target)
                 fsync_dir(output_dir)
         finally:

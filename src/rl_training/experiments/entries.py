@@ -117,7 +117,7 @@ def _entries(word: str, output_dir: Path, notes: list[str]) -> list[tuple[Entry,
         return [(Entry(readable(row["name"] or row["directory"]), (Run(found.path, row),)), True)]
     rows, note = all_rows(found.output_dir, large=LARGE)
     if note is not None:
-        notes.append(f"{note}; `rl index rebuild` mends it")
+        notes.append(note)
     known = {row["directory"]: row for row in rows}
     if isinstance(found, SeedGroup):
         label = readable(found.info.name or found.info.id)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.config import TrainConfig
 from rl_training.config_loading import parse_config, read_yaml
+from rl_training.error_text import TEXT_LIMIT, message_of, traceback_text
 from rl_training.experiments.members import Member, RunSet
 from rl_training.signals import StopSignals
 from rl_training.types import RLTrainingError
@@ -59,9 +59,9 @@ class MemberThread:
             self.exit_code = self._train()
         except Exception as error:  # one failing member does not end the others
             kind = "" if isinstance(error, RLTrainingError) else f"unexpected {type(error).__name__}: "
-            text = "" if isinstance(error, RLTrainingError) else traceback.format_exc()
+            text = "" if isinstance(error, RLTrainingError) else traceback_text(error)
             with open(self.log, "a", encoding="utf-8") as output:
-                output.write(f"{text}error: {kind}{error}\n")
+                output.write(f"{text}error: {kind}{message_of(error, TEXT_LIMIT)}\n")
             self.exit_code = 1
 
     def _train(self) -> int:

@@ -51,7 +51,7 @@ class ExperimentTracker:
         keys = [*chosen.keys, *wanted, *([find_key(sort.removeprefix("-"))] if sort else [])]
         rows, note = all_rows(self.output_dir, large={*large, *(key.column for key in keys)})
         if note is not None:
-            warnings.warn(f"{note}; `rl index rebuild` mends it", UserWarning, stacklevel=2)
+            warnings.warn(note, UserWarning, stacklevel=2)
         found = [row for row in rows if chosen.accepts(row) and all(_is(row, *pair) for pair in wanted.items())]
         found = sorted_rows(found, sort) if sort else found[::-1]
         return found if limit is None else found[:limit]

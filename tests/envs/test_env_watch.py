@@ -1,0 +1,66 @@
+"""An environment of this process that is stuck is named in one line, whatever it is stuck in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rl_training.config import EnvConfig
+from rl_training.envs.factory import EnvThunk, make_env
+from rl_training.envs.sync import ResumableSyncVectorEnv
+from rl_training.envs.watch import EnvWatch
+
+SECONDS = 0.2
+
+
+class SlowEnv(gym.Env[Any, Any]):
+    """Takes its time in the call that `slow` names, the second time it is called where there is one."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, slow: str = "") -> None:
+        self.slow = slow
+        self._wait("built")
+
+    def _wait(self, call: str) -> None:
+        if call == self.slow:
+            time.sleep(3 * SECONDS)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._wait("reset")
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._wait("step")
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("slow", "words"), [("built", "its constructor"), ("reset", "reset()"), ("step", "step()"), ("", "")]
+)
+def test_the_line_names_environment_and_call(slow: str, words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with EnvWatch(SECONDS):
+        thunks = [EnvThunk(SlowEnv, EnvConfig(kwargs={"slow": slow if i else ""}), index=i) for i in range(2)]
+        vector = ResumableSyncVectorEnv(thunks)
+        vector.reset()
+        vector.step(np.zeros(2, np.int64))
+        vector.close()
+    lines = capfd.readouterr().err.splitlines()
+    assert lines == ([f"environment 1 ('SlowEnv') has been in {words} for 0 s"] if slow else [])
+
+
+def test_many_quick_calls_are_not_one_slow_one(capfd: pytest.CaptureFixture[str]) -> None:
+    with EnvWatch(SECONDS):
+        env = make_env(SlowEnv)
+        env.reset()
+        deadline = time.monotonic() + 3 * SECONDS
+        while time.monotonic() < deadline:
+            env.step(0)
+    assert capfd.readouterr().err == ""
