@@ -69,7 +69,7 @@ def test_hostile_names_stay_inside(name: str, tmp_path: Path) -> None:
 @given(algo=st.text(max_size=400), env_id=st.text(max_size=400), seed=st.integers(0, 2**32 - 1))
 def test_any_name_stays_inside(algo: str, env_id: str, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        cfg = TrainConfig(algo=algo, env_id=env_id, seed=seed, hparams={}, output_dir=folder)
+        cfg = TrainConfig(algo=algo, env_id=env_id, seed=seed, output_dir=folder)
         check_inside(_make_run_dir(cfg, NOW), Path(folder))
 
 
