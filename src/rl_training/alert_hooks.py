@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from rl_training.consent import require
+
 MAX_WAITING = 100
 """Alerts that wait for a slow hook; further ones are left out."""
 
@@ -24,6 +26,10 @@ class AlertHook:
     """Runs `command` with each alert as JSON on its stdin and posts the same to `url`; one after the other."""
 
     def __init__(self, command: Sequence[str] = (), url: str | None = None, *, timeout: float = 10.0) -> None:
+        if command:
+            require("monitor.command", " ".join(command))
+        if url:
+            require("monitor.url", url)
         self.command = list(command)
         self.url = url
         self.timeout = timeout

@@ -31,7 +31,7 @@ from rl_training.registry import (
     check_call,
     check_methods,
     environments,
-    import_attr,
+    import_own,
     import_plugins,
     loggers,
 )
@@ -299,7 +299,7 @@ def build_algorithm(
         return build_jax(cfg, spec, hparams, ctx)
     if spec.build is None:
         raise ConfigError(f"algorithm '{cfg.algo}' has no torch implementation; use backend: jax")
-    build = import_attr(spec.build, "algorithm") if isinstance(spec.build, str) else spec.build
+    build = import_own(spec.build, "algorithm") if isinstance(spec.build, str) else spec.build
     what = f"algorithm '{cfg.algo}'"
     check_call(build, what, {"ctx": ctx, "hparams": hparams})
     algorithm = build(ctx, hparams)

@@ -17,7 +17,7 @@ from typing import Any
 from rl_training.config import TrainConfig
 from rl_training.config_fields import FREE_HPARAMS, FieldDoc, field_docs, hint_at, hints_of, options_of
 from rl_training.config_files import find_config, preset_names, preset_path, with_bases
-from rl_training.config_keys import Origin, canonical_key, canonical_path
+from rl_training.config_keys import Origin, canonical_key, canonical_path, document_layer
 from rl_training.config_resolution import resolve
 from rl_training.config_validation import MAX_NAME, Problem, check, located, raise_problems
 from rl_training.config_yaml import (
@@ -31,7 +31,7 @@ from rl_training.config_yaml import (
     resolve_scalar,
     shown,
 )
-from rl_training.migrations import migrate_file
+from rl_training.migrations import migrate_document, migrate_file
 from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
 
@@ -47,6 +47,7 @@ __all__ = [
     "migrate_file",
     "parse_config",
     "parse_override_value",
+    "parse_stored",
     "preset_names",
     "preset_path",
     "read_yaml",
@@ -67,6 +68,17 @@ def parse_config(
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{source}: expected a mapping, got {type(mapping).__name__}")
     return resolve(with_bases(Document(plain_copy(mapping, source), source), None), overrides)
+
+
+def parse_stored(
+    mapping: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "config"
+) -> TrainConfig:
+    """The same from a config that was found on a disk: of a run, a group, a captured update. Those are whole, so a
+    `base:`, which would read a file that does not belong to them, is refused."""
+    document = migrate_document(Document(plain_copy(mapping, source), source))
+    if document_layer(document, own_hparams=True).tree.get("base"):
+        raise ConfigError(f"{source}: 'base' in the config of a run, which holds every value itself; remove the line")
+    return parse_config(document.tree, overrides, source=source)
 
 
 def validate_config(cfg: TrainConfig) -> TrainConfig:

@@ -29,6 +29,7 @@ from rl_training.debug_capture import save_capture
 from rl_training.gradient_check import GradientCheck, check_gradients
 from rl_training.guards import is_finite, leaves
 from rl_training.json_rows import AppendFile, encode_row, plain_row
+from rl_training.stored_config import CAPTURE, seal_config
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import Algorithm, Batch, NonFiniteError, Progress, StateDict, UpdateResult
 
@@ -392,4 +393,5 @@ class DebugCallback(Callback):
 
 
 def run_context(progress: Progress, config: Mapping[str, Any]) -> dict[str, Any]:
-    return {"progress": progress.state_dict(), "config": json.dumps(config)}
+    seal = seal_config(CAPTURE, CAPTURE, config)
+    return {"progress": progress.state_dict(), "config": json.dumps(config), "trust_seal": seal}

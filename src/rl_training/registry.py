@@ -2,6 +2,9 @@
 
 A name is a built-in ("ppo"), something a user registered with a decorator, or a dotted path "package.module:attr".
 Built-ins are listed as dotted paths too, so that listing and suggesting names imports nothing.
+
+Everything that a config names is imported here or in `envs/suites.py`, behind the gate of `consent`: where a config was
+found on a disk and nobody has agreed to its code, only built-in parts and those of installed plugins can be had.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rl_training.consent import require
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:
@@ -30,7 +34,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def import_attr(path: str, what: str) -> Any:
-    """The attribute behind "package.module:attr". Only ever called when something is built, never when it is listed."""
+    """The attribute behind "package.module:attr" that a config names, if its code may run here.
+
+    Only ever called when something is built, never when it is listed.
+    """
+    require(what, path)
+    return import_own(path, what)
+
+
+def import_own(path: str, what: str) -> Any:
+    """The same for a path that stands in code: in the package, or in what a registered part says of itself. There is no
+    gate in front of it, so it must never be given text from a config."""
     module_name, _, attr = path.partition(":")
     if not module_name or not attr or module_name.startswith("."):
         raise ConfigError(f"{what} '{path}' is not of the form 'package.module:Name'")
@@ -74,6 +88,7 @@ def import_plugins(modules: Iterable[str]) -> None:
                 "mend or uninstall that package"
             ) from error
     for module in modules:
+        require("plugins", module)
         try:
             importlib.import_module(module)
         except (ImportError, TypeError, ValueError) as error:  # the last two: relative names, names with odd characters
@@ -140,6 +155,19 @@ def _same(known: Any, value: Any) -> bool:
     return same_name and (len(modules) == 1 or "__main__" in modules)
 
 
+def _installed_packages() -> set[str]:
+    """Packages that offer plugins as entry points: whoever installed them has agreed to them."""
+    return {entry.value.partition(":")[0].split(".")[0] for entry in installed_plugins()}
+
+
+def _calling_module() -> str:
+    """The module from which this one was called."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__") == __name__ and frame.f_back is not None:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
+
+
 class Registry:
     """Names to objects of one kind. Values may be dotted paths, resolved when first asked for."""
 
@@ -147,6 +175,10 @@ class Registry:
         self.kind = kind
         self._entries: dict[str, Any] = dict(builtin or {})
         self._builtin = frozenset(self._entries)
+        self._paths = frozenset(self._entries.values())
+        """The dotted paths of the built-in ones, which a config may spell out."""
+        self._registered_by: dict[str, str] = {}
+        """Names to the modules that registered them."""
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator: `@algorithms.register("mine")`. Registering the same object twice is fine, another one is not."""
@@ -162,6 +194,7 @@ class Registry:
         if known is not None and not _same(known, value):
             raise ConfigError(f"{self.kind} '{name}' is already registered; choose another name")
         self._entries[name] = value
+        self._registered_by.setdefault(name, _calling_module())
 
     @contextmanager
     def override(self, name: str, value: Any) -> Iterator[None]:
@@ -179,19 +212,30 @@ class Registry:
     def is_builtin(self, name: str) -> bool:
         return name in self._builtin
 
+    def is_foreign(self, name: str) -> bool:
+        """Whether a name stands for code that is neither the package's own nor an installed plugin's; unknown names do
+        not stand for anything."""
+        if name in self._builtin:
+            return False
+        if name in self._entries:
+            return self._registered_by.get(name, "").split(".")[0] not in _installed_packages()
+        return ":" in name and name not in self._paths
+
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
     def get(self, name: str) -> Any:
-        """The object: from the table, or imported when `name` is a dotted path."""
+        """The object: from the table, or imported when `name` is a dotted path; TrustError where it may not run."""
+        if self.is_foreign(name):
+            require(self.kind, name)
         if name in self._entries:
             value = self._entries[name]
             if isinstance(value, str):
-                value = import_attr(value, self.kind)
+                value = import_own(value, self.kind)
                 self._entries[name] = value
             return value
         if ":" in name:
-            return import_attr(name, self.kind)
+            return import_own(name, self.kind)
         raise ConfigError(
             f"unknown {self.kind} '{name}'{did_you_mean(name, self._entries)} "
             f"({self.known()}your own: 'package.module:Name' or a module in `plugins:`)"

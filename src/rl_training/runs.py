@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -19,19 +20,24 @@ from typing import Any, Literal
 from rl_training import index
 from rl_training.atomic_io import atomic_write, remove_leftovers
 from rl_training.config import TrainConfig
-from rl_training.config_loading import config_to_mapping, parse_config, read_yaml, validate_config
+from rl_training.config_loading import config_to_mapping, read_yaml, validate_config
 from rl_training.config_yaml import dump_mapping
+from rl_training.consent import FLAG, current
 from rl_training.environment_info import GitQuery, GitState, hardware, versions
+from rl_training.foreign_code import foreign_code
 from rl_training.json_rows import plain_row
 from rl_training.registry import did_you_mean
 from rl_training.run_lock import Holder, RunLock, read_holder
 from rl_training.run_names import Names, age, claim_directory, name_part, pick, readable_errors
-from rl_training.secrets import Redactor, restore
+from rl_training.secrets import Redactor
+from rl_training.stored_config import StoredConfig, seal_config
 from rl_training.types import RunError
 
 Status = Literal["running", "finished", "stopped", "failed"]
 SUBFOLDERS = ("configs", "logs", "checkpoints", "videos", "plots", "debug")
 MAX_INFO_BYTES = 2**23
+SEAL = "trust_seal"
+"""Field of `run.json` that says that a run was made here; see `trust`."""
 CLOCK_KEYS = ("time/", "system/")
 """Metrics that depend on the clock begin with these; equality leaves them out."""
 
@@ -132,6 +138,7 @@ class RunDir:
             "exit_code": None,
             "config_sha256": public_sha256(public),
             "metrics_sha256": None,
+            SEAL: sealed(self.path.name, public, cfg),
             **relations,
             "versions": versions(),
             "hardware": hardware(),
@@ -183,27 +190,48 @@ class RunDir:
     def debug(self) -> Path:
         return self.path / "debug"
 
-    def config(self, *, secrets: bool = True) -> TrainConfig:
-        """The resolved config, to run it: RunError where that cannot or must not be done. Without `secrets`, to read
-        it: the `${env:NAME}` references stay, and no variable needs to be set."""
+    def stored_config(self) -> StoredConfig:
+        """The resolved config as it is on the disk, with what says whose it is."""
         path = self.path / "configs" / "resolved.yaml"
         if not path.is_file():
             raise RunError(f"run '{self.path}' has no configs/resolved.yaml; it cannot be resumed or evaluated")
-        if secrets:
-            self._refuse_to_run()
-        mapping = read_yaml(path)
-        return parse_config(restore(mapping) if secrets else mapping, source=str(path))
-
-    def _refuse_to_run(self) -> None:
         info = self.info()
-        if info.get("cleaned"):
+        return StoredConfig(
+            "run", str(info.get("id")), read_yaml(path), info.get(SEAL), f"run '{self.path}'", str(path)
+        )
+
+    def config(self, *, secrets: bool = True) -> TrainConfig:
+        """The resolved config: with its secrets where it may run (see `to_run`); without `secrets`, to read it: the
+        `${env:NAME}` references stay, and no variable needs to be set."""
+        if not secrets:
+            return self.stored_config().read()
+        with self.to_run() as cfg:
+            return cfg
+
+    @contextmanager
+    def to_run(self, *, trust_plugins: bool = False, env_given: bool = False) -> Iterator[TrainConfig]:
+        """The resolved config, to be run inside: RunError where that cannot be done, TrustError where the run was not
+        made here, asks for code that is not part of the package, and nobody has agreed to it.
+
+        `trust_plugins` is that agreement; `env_given` says that the user brings the environment.
+        """
+        if self.info().get("cleaned"):
             again = f"rl train {self.path / 'configs' / 'resolved.yaml'}"
             raise RunError(f"run '{self.path}' was cleaned up: its checkpoints are gone; train it anew with `{again}`")
-        if names := info.get("untrusted"):
-            raise RunError(
-                f"run '{self.path}' was imported and names code that is not part of rl_training "
-                f"({', '.join(map(str, names))}); if you trust that code, import it again with --trust-plugins"
-            )
+        stored = self.stored_config()
+        links = [] if stored.is_own else self._links()
+        with stored.to_run(trust_plugins=trust_plugins, env_given=env_given, further=links) as cfg:
+            yield cfg
+
+    def _links(self) -> list[str]:
+        """Symbolic links among the files of the run, through which writing into it would write elsewhere. A run never
+        makes any, and an archive cannot hold them."""
+        return [
+            f"link {Path(folder, name).relative_to(self.path)}"
+            for folder, folders, files in os.walk(self.path)
+            for name in sorted([*folders, *files])
+            if Path(folder, name).is_symlink()
+        ]
 
     def info(self) -> dict[str, Any]:
         """What `run.json` says."""
@@ -288,6 +316,19 @@ class RunDir:
             yield
         finally:
             os.close(descriptor)
+
+
+def sealed(run_id: str, public: Mapping[str, Any], cfg: TrainConfig) -> str | None:
+    """The seal of a run that is made now; where there can be none and it will be missed, that is said."""
+    seal = seal_config("run", run_id, public)
+    if seal is None and current().level == "own" and foreign_code(cfg):
+        warnings.warn(
+            "the key that marks runs as yours cannot be written to your config directory, so this run will ask once "
+            f"whether you trust its code: then {FLAG}",
+            UserWarning,
+            stacklevel=2,
+        )
+    return seal
 
 
 def metrics_sha256(path: Path) -> str:

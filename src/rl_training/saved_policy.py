@@ -69,10 +69,23 @@ class SavedPolicy:
         return bool(np.shape(obs) == self._obs_shape)
 
 
-def load(run: str | Path, checkpoint: str | int = "latest", *, env_fn: EnvFn | None = None) -> SavedPolicy:
-    """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`."""
+def load(
+    run: str | Path,
+    checkpoint: str | int = "latest",
+    *,
+    env_fn: EnvFn | None = None,
+    trust_plugins: bool = False,
+) -> SavedPolicy:
+    """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`.
+
+    `trust_plugins` agrees to the code that a run which was not made here asks for.
+    """
     directory = RunDir.open(run)
-    cfg = directory.config()
+    with directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
+        return _load(directory, cfg, checkpoint, env_fn)
+
+
+def _load(directory: RunDir, cfg: TrainConfig, checkpoint: str | int, env_fn: EnvFn | None) -> SavedPolicy:
     check_supported(cfg)
     spec, hparams = resolve_algorithm(cfg)
     env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
@@ -96,14 +109,19 @@ def evaluate(
     num_envs: int | None = None,
     video: str | Path | None = None,
     env_fn: EnvFn | None = None,
+    trust_plugins: bool = False,
 ) -> dict[str, Any]:
-    """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints."""
+    """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints.
+
+    `trust_plugins` agrees to the code that a run which was not made here asks for.
+    """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, not {episodes}")
-    saved = load(run, checkpoint, env_fn=env_fn)
-    cfg = saved.config
-    seed = cfg.seed if seed is None else seed
-    with EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
+    directory = RunDir.open(run)
+    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
+    with to_run as cfg, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
+        saved = _load(directory, cfg, checkpoint, env_fn)
+        seed = cfg.seed if seed is None else seed
         result = evaluate_policy(
             saved.policy,
             eval_env_maker(cfg, env_fn, render=video is not None),
@@ -113,7 +131,6 @@ def evaluate(
             num_envs=num_envs,
             record=video is not None,
         )
-    directory = RunDir.open(run)
     record: dict[str, Any] = {
         "run": str(directory.path),
         "checkpoint": str(checkpoint),

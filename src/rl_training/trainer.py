@@ -30,6 +30,7 @@ from rl_training.callbacks import (
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.config_loading import load_config, parse_config, validate_config
+from rl_training.consent import given_by_user
 from rl_training.devices import pinned_threads
 from rl_training.envs.watch import EnvWatch
 from rl_training.error_text import describe
@@ -92,7 +93,8 @@ def train(
     `signals` is for a run in a thread: whoever started it asks it to stop through them.
     """
     cfg = with_secrets(as_config(cfg))
-    with signals or StopSignals() as signals, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
+    threads = pinned_threads(cfg.training.num_threads, cfg.backend)
+    with given_by_user(), signals or StopSignals() as signals, EnvWatch(), threads:
         trainer = build_trainer(cfg, env_fn)
         try:
             users = user_parts(cfg)
@@ -111,14 +113,16 @@ def resume(
     total_timesteps: int | None = None,
     env_fn: EnvFn | None = None,
     signals: StopSignals | None = None,
+    trust_plugins: bool = False,
 ) -> TrainResult:
     """Go on with a run from its newest sound checkpoint, as if it had never stopped.
 
     `total_timesteps` is the run's new budget from now on; a run that is finished goes on only with one.
+    `trust_plugins` agrees to the code that a run which was not made here asks for.
     """
     directory = RunDir.open(run)
-    with signals or StopSignals() as signals, EnvWatch(), directory.lock():
-        cfg = directory.config()
+    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
+    with to_run as cfg, signals or StopSignals() as signals, EnvWatch(), directory.lock():
         if total_timesteps is not None:
             directory.update_info(total_timesteps=total_timesteps)
         total = directory.info().get("total_timesteps") or cfg.training.total_timesteps

@@ -39,6 +39,10 @@ class ConfigError(RLTrainingError, ValueError):
     """A config, a flag or a combination of them that cannot run. A ValueError too, so that validation collects it."""
 
 
+class TrustError(ConfigError):
+    """A stored config asks for code, a command or an address that nobody has agreed to here."""
+
+
 class CheckpointError(RLTrainingError):
     """A checkpoint that cannot be written, is damaged, or does not fit the run."""
 

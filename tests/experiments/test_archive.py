@@ -15,7 +15,7 @@ from run_cases import fake_run
 
 import rl_training
 from rl_training.cli import main
-from rl_training.experiments.archive import foreign_code, pack, unpack
+from rl_training.experiments.archive import pack, unpack
 from rl_training.index import RunIndex
 from rl_training.runs import RunDir
 from rl_training.types import RunError
@@ -47,7 +47,6 @@ def test_there_and_back_again(tmp_path: Path) -> None:
     assert contents(there.path) == before
     info = there.info()
     assert info.pop("imported") > run.info()["ended"]
-    assert info.pop("untrusted") is None
     assert info == run.info()
     assert [row["id"] for row in RunIndex(tmp_path / "there").rows()] == [run.path.name]
     scores = [rl_training.evaluate(path, episodes=2)["returns"] for path in (run.path, there.path)]
@@ -149,47 +148,40 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "there") == []
 
 
-def test_code_that_an_imported_run_names_is_not_imported_unless_trusted(
+def test_an_imported_run_that_names_code_is_looked_at_but_not_run_until_that_is_agreed_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     Path("evil_module.py").write_text(EVIL)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "theirs"))
     run = RunDir(rl_training.train(tiny(tmp_path / "theirs", env_id="evil_module:Env")).run_dir)
     archive = str(pack(run))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "mine"))
     Path("executed").unlink()
     monkeypatch.delitem(__import__("sys").modules, "evil_module")
     assert main(["import", archive]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{tmp_path / 'runs' / run.path.name}\n"
-    assert "names code that is not part of rl_training (evil_module:Env)" in captured.err
+    assert "asks for what is not part of rl_training (env_id evil_module:Env)" in captured.err
     name = run.path.name
-    for words in (["eval", name], ["resume", name, "--total-timesteps=128"]):
-        assert main(words) == 1
-        assert "import it again with --trust-plugins" in capsys.readouterr().err
+    for words in (["eval", name], ["resume", name, "--total-timesteps=128"], ["verify", name]):
+        assert main(words) == 2
+        assert "add --trust-plugins" in capsys.readouterr().err
     for words in (["list"], ["show", name], ["diff", name, str(run.path)], ["tag", name, "x"], ["index", "rebuild"]):
         assert main(words) == 0
     assert not Path("executed").exists()
     assert main(["import", archive]) == 1
-    assert main(["import", archive, "--trust-plugins", "--json"]) == 0
     capsys.readouterr()
+    assert main(["import", archive, "--trust-plugins", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["untrusted"] == []
     assert main(["eval", name, "--episodes=1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 1
     assert Path("executed").exists()
-
-
-def test_what_counts_as_code_of_somebody() -> None:
-    config = {
-        "name": "a:b",
-        "algo": "mine.algo:Mine",
-        "env_id": "CartPole-v1",
-        "plugins": ["my_plugin"],
-        "env": {"wrappers": [{"name": "w:W"}, {"name": "clip"}], "kwargs": {"url": "http://x"}},
-        "network": {"actor": {"type": "n:N"}, "critic": {"type": "mlp"}},
-        "callbacks": [{"name": "c:C", "kwargs": {}}],
-    }
-    assert foreign_code(config) == ["my_plugin", "mine.algo:Mine", "w:W", "n:N", "c:C"]
-    assert foreign_code({"algo": "ppo", "env_id": "ALE/Pong-v5", "plugins": []}) == []
+    assert main(["trust", "list", "--json"]) == 0
+    assert [entry["id"] for entry in json.loads(capsys.readouterr().out)] == [name]
+    assert main(["trust", "forget", name]) == 0
+    assert main(["eval", name, "--episodes=1"]) == 2
 
 
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

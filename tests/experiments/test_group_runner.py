@@ -41,7 +41,9 @@ class Times(LineView):
 
 def quick(folder: Path, seeds: tuple[int, ...], **fields: Any) -> QuickGroup:
     group = new_group(folder, seeds, **fields)
-    return QuickGroup(group.path, group.info, group.members, group.redactor)
+    made = QuickGroup(group.path, group.info, group.members, group.redactor)
+    made.planned_here = True
+    return made
 
 
 def test_one_failing_member_does_not_end_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

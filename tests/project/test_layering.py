@@ -20,14 +20,14 @@ PACKAGE = "rl_training"
 # its own layer and of those below. Inside a layer and inside a folder the imports must not form a circle.
 LAYERS = """
 version
-types registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names weights encoding
-expressions imports memory_limits error_text
+types consent trust registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names
+weights encoding expressions imports memory_limits error_text
 hparams
 config_monitor config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
 config_loading config_sweeps config_tuning presets
 context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files debug_capture
-environment_info secrets video
+environment_info secrets video foreign_code stored_config
 logging tensorboard wandb_sink alert_hooks progress_display index runs segments checkpoint_folder checkpointing
 envs data models devices
 collector env_runner eval

@@ -21,8 +21,8 @@ from rl_training.runs import RunDir, metrics_sha256
 from rl_training.types import ConfigError, RunError
 
 FIELDS = (
-    "id name algo env_id seed tags status started ended exit_code config_sha256 metrics_sha256 group sweep parent "
-    "versions hardware threads exact argv git"
+    "id name algo env_id seed tags status started ended exit_code config_sha256 metrics_sha256 trust_seal "
+    "group sweep parent versions hardware threads exact argv git"
 )
 
 

@@ -28,6 +28,7 @@ class Option:
 
 
 HELP = Option("help", "show this help")
+TRUST = Option("trust-plugins", "agree to the code of a run that was not made here; remembered, see 'rl trust list'")
 JSON = Option("json", "print one JSON value on stdout, everything else on stderr")
 OUTPUT_DIR = Option("output-dir", "folder to look for RUN in (default runs)", "DIR")
 

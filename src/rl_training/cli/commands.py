@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl_training.cli.analysis_commands import ANALYSIS
-from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, Command, Option
+from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, TRUST, Command, Option
 from rl_training.cli.record_commands import FINDING, KEEPING
 
 CONFIG = Option("config", "the same as the argument FILE", "FILE")
@@ -34,6 +34,7 @@ TRAIN = Command(
         *SHORT_FORMS,
         Option("jobs", "runs at a time when --seed names several (default: one per core)", "N"),
         Option("resume", "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN"),
+        Option("trust-plugins", "with --resume: agree to the code of a run that was not made here"),
         Option("init-from", "start from the weights of another run, at a step if given", "RUN[:STEP]"),
         Option("debug", "a quick run of a few rollouts with every check on and a close look at each update"),
         Option("dry-run", "show the resolved config and what the run would cost; write nothing"),
@@ -63,6 +64,7 @@ EVAL = Command(
         Option("stochastic", "sample actions instead of taking the most likely one"),
         Option("num-envs", "environments stepped side by side; changes the speed, not the result", "N"),
         Option("video", "record an episode, into DIR or the run's videos/", "[DIR]", optional_value=True),
+        TRUST,
         OUTPUT_DIR,
         JSON,
         HELP,
@@ -81,6 +83,7 @@ RESUME = Command(
     options=(
         Option("total-timesteps", "train to this many env steps instead of the run's own budget", "N"),
         Option("jobs", "runs at a time of a group (default: as it was started)", "N"),
+        TRUST,
         OUTPUT_DIR,
         JSON,
         HELP,
@@ -105,6 +108,7 @@ SWEEP = Command(
         Option("jobs", "runs at a time (default: parallel_jobs of the file)", "N"),
         Option("retries", "how often a run that failed is tried again (default: retries of the file)", "N"),
         Option("resume", "go on with a sweep: by path, name, or latest", "SWEEP"),
+        Option("trust-plugins", "with --resume: agree to the code of a sweep that was not made here"),
         Option("emit", "slurm: write an array job instead of starting the runs", "WHAT", choices=("slurm",)),
         Option("only", "with --resume: one run by its number, in this process (what the array job does)", "N"),
         Option("dry-run", "show the trials; write nothing"),
@@ -136,6 +140,7 @@ TUNE = Command(
         Option("sampler", "how values are chosen", "NAME", choices=("tpe", "random", "qmc", "gp", "cmaes")),
         Option("pruner", "when a trial is ended early", "NAME", choices=("wilcoxon", "median", "none")),
         Option("resume", "go on with a search: by path, name, or latest", "SEARCH"),
+        Option("trust-plugins", "with --resume: agree to the code of a search that was not made here"),
         Option("export-best", "write the config of the best trial", "FILE"),
         Option("dry-run", "show the search space; write nothing"),
         JSON,

@@ -19,7 +19,11 @@ def replay_command(arguments: Arguments) -> int:
 
     as_json = arguments.switch("json")
     with stdout_for_the_result(as_json):
-        report = replay_capture(arguments.positional[0], gradient_check=arguments.switch("gradient-check"))
+        report = replay_capture(
+            arguments.positional[0],
+            gradient_check=arguments.switch("gradient-check"),
+            trust_plugins=arguments.switch("trust-plugins"),
+        )
     if as_json:
         print_json({**asdict(report), "reproduced": report.reproduced})
     else:

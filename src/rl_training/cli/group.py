@@ -69,6 +69,7 @@ def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | N
         if total_timesteps is not None:
             group.extend(total_timesteps)
         if group.unfinished():
+            group.require_consent(group.unfinished())
             return run_group(group, jobs or group.info.jobs, as_json=as_json)
         note(f"nothing to do: all {len(group.members)} seeds are finished")
         return finish(group, 0, as_json=as_json)
@@ -132,13 +133,15 @@ def eval_group(group: SeedGroup, *, as_json: bool, video: str | bool, **options:
 
 def _evaluate(group: SeedGroup, member: Member, *, video: str | bool, **options: Any) -> dict[str, Any]:
     from rl_training.saved_policy import evaluate
-    from rl_training.types import RLTrainingError
+    from rl_training.types import RLTrainingError, TrustError
 
     run = group.output_dir / str(member.run)
     place = f"{video}/seed{member.seed}" if isinstance(video, str) else str(run / "videos") if video else None
     known = {"train_seed": member.seed, "status": member.status}
     try:
         record = evaluate(run, video=place, **options)
+    except TrustError:
+        raise
     except RLTrainingError as error:
         note(f"seed {member.seed}: {error}")
         return {**known, "run": str(run.absolute()), "error": str(error)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, Command, Option
+from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, TRUST, Command, Option
 
 RUN_NAMES = "RUN is a run directory, the start of its name or id, its --name (if only one fits), or 'latest'."
 
@@ -92,6 +92,7 @@ VERIFY = Command(
     options=(
         Option("steps", "env steps to compare (default: as far as the run came)", "N"),
         Option("resume-check", "instead: stop half-way, resume, and compare with a run straight through"),
+        TRUST,
         OUTPUT_DIR,
         JSON,
         HELP,
@@ -108,6 +109,7 @@ DEBUG_REPLAY = Command(
     arguments=(1, 1),
     options=(
         Option("gradient-check", "also compare its gradients with finite differences"),
+        TRUST,
         JSON,
         HELP,
     ),
@@ -159,13 +161,35 @@ IMPORT = Command(
     arguments=(1, 1),
     options=(
         Option("output-dir", "folder to put the run into (default runs)", "DIR"),
-        Option("trust-plugins", "the run may import the code that its config names"),
+        TRUST,
         JSON,
         HELP,
     ),
     examples=("rl import baseline.tar.gz", "rl import theirs.tar.gz --trust-plugins"),
-    notes="Nothing in the archive is executed. A run whose config names code that is not part of the package can be "
-    "looked at but not run until it is imported with --trust-plugins.",
+    notes="Nothing in the archive is executed. A run whose config asks for code, commands or addresses that are not "
+    "part of the package can be looked at, but not run until you agree with --trust-plugins, here or at 'rl eval'.",
+)
+
+TRUST_LIST = Command(
+    name="trust list",
+    summary="runs of others whose code you have agreed to",
+    run="rl_training.cli.trust:list_command",
+    usage="[--json]",
+    options=(JSON, HELP),
+    examples=("rl trust list",),
+    notes="Runs that were made here need no consent: they carry a seal, made with the key in your config directory "
+    "(~/.config/rl_training/trust.key) or in RL_TRAINING_TRUST_KEY, which machines of yours may share.",
+)
+
+TRUST_FORGET = Command(
+    name="trust forget",
+    summary="take such a consent back",
+    run="rl_training.cli.trust:forget_command",
+    usage="RUN... [flags]",
+    arguments=(1, 1000),
+    options=(OUTPUT_DIR, JSON, HELP),
+    examples=("rl trust forget ppo__CartPole-v1__seed0__20260101-120000",),
+    notes="RUN is an id that 'rl trust list' shows or the start of one, or a run directory.",
 )
 
 INDEX_REBUILD = Command(
@@ -178,4 +202,4 @@ INDEX_REBUILD = Command(
 )
 
 FINDING = (LIST, SHOW, WATCH)
-KEEPING = (TAG, DIFF, VERIFY, DEBUG_REPLAY, CLEANUP, ARCHIVE, IMPORT, INDEX_REBUILD)
+KEEPING = (TAG, DIFF, VERIFY, DEBUG_REPLAY, CLEANUP, ARCHIVE, IMPORT, TRUST_LIST, TRUST_FORGET, INDEX_REBUILD)

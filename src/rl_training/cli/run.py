@@ -9,6 +9,7 @@ from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_group
 from rl_training.cli.output import amount, bold, note, print_json, stdout_for_the_result
 from rl_training.cli.sweep import resume_sweep
+from rl_training.consent import OWN, scope
 from rl_training.imports import without_collections
 
 if TYPE_CHECKING:
@@ -53,14 +54,15 @@ def train_command(arguments: Arguments) -> int:
     with stdout_for_the_result(arguments.switch("json")):
         with without_collections():
             from rl_training.trainer import train
-        result = train(
-            cfg,
-            init_from=arguments.text("init-from"),
-            source=source_text(arguments) if member is None else member.source,
-            argv=arguments.words,
-            group=None if member is None else member.group,
-            sweep=None if member is None else member.sweep,
-        )
+        with scope(OWN if member is None else member.consent):
+            result = train(
+                cfg,
+                init_from=arguments.text("init-from"),
+                source=source_text(arguments) if member is None else member.source,
+                argv=arguments.words,
+                group=None if member is None else member.group,
+                sweep=None if member is None else member.sweep,
+            )
     return _finish(result, arguments)
 
 
@@ -80,6 +82,7 @@ def eval_command(arguments: Arguments) -> int:
         "seed": seed,
         "stochastic": arguments.switch("stochastic"),
         "num_envs": num_envs,
+        "trust_plugins": arguments.switch("trust-plugins"),
     }
     video = arguments.text("video") or arguments.switch("video")
     target = find_target(arguments)
@@ -107,20 +110,22 @@ def resume_command(arguments: Arguments) -> int:
 
     join_group()
     total_timesteps = arguments.number("total-timesteps", low=1)
-    jobs = arguments.number("jobs", low=1)
+    jobs, trust_plugins = arguments.number("jobs", low=1), arguments.switch("trust-plugins")
     target = find_target(arguments)
     if isinstance(target, Sweep):
         if total_timesteps is not None:
             raise UsageError("a sweep keeps its configs; drop --total-timesteps")
+        target.trusted = trust_plugins
         return resume_sweep(target, jobs=jobs, retries=None, as_json=arguments.switch("json"))
     if not isinstance(target, RunDir):
+        target.trusted = trust_plugins
         return resume_group(target, jobs=jobs, total_timesteps=total_timesteps, as_json=arguments.switch("json"))
     if jobs is not None:
         raise UsageError("--jobs is for a group of seeds; this is one run")
     with stdout_for_the_result(arguments.switch("json")):
         with without_collections():
             from rl_training.trainer import resume
-        result = resume(target.path, total_timesteps=total_timesteps)
+        result = resume(target.path, total_timesteps=total_timesteps, trust_plugins=trust_plugins)
     return _finish(result, arguments)
 
 
@@ -192,7 +197,7 @@ def find_target(arguments: Arguments) -> RunDir | SeedGroup | Sweep:
 
 def _train_resume(arguments: Arguments) -> int:
     extra = [f"--{path}" for path in arguments.overrides if path not in ("training.total_timesteps", "output_dir")]
-    extra += [f"--{name}" for name in arguments.options if name not in ("resume", "json", "jobs")]
+    extra += [f"--{name}" for name in arguments.options if name not in ("resume", "json", "jobs", "trust-plugins")]
     extra += arguments.positional
     if extra:
         raise UsageError(

@@ -56,6 +56,7 @@ def archive_command(arguments: Arguments) -> int:
 
 
 def import_command(arguments: Arguments) -> int:
+    from rl_training import trust
     from rl_training.experiments.archive import unpack
 
     archive = Path(arguments.positional[0]).expanduser()
@@ -63,13 +64,15 @@ def import_command(arguments: Arguments) -> int:
         raise UsageError(f"no file '{archive}'; `rl archive RUN` makes one")
     output_dir = Path(arguments.text("output-dir") or "runs").expanduser()
     run = unpack(archive, output_dir, trust_plugins=arguments.switch("trust-plugins"))
-    untrusted = run.info().get("untrusted") or []
+    stored = run.stored_config()
+    agreed = stored.is_own or trust.is_remembered(stored.identity)
+    untrusted = [] if agreed else stored.foreign_code()
     if arguments.switch("json"):
         print_json({"run": run.path, "untrusted": untrusted})
         return 0
     print(run.path)
     if untrusted:
         names = printable(", ".join(untrusted))
-        note(f"its config names code that is not part of rl_training ({names}), so it cannot be evaluated or resumed")
-        note("if you trust that code, import it again with --trust-plugins")
+        note(f"its config asks for what is not part of rl_training ({names}), so it cannot be evaluated or resumed")
+        note("if you trust that, import it again with --trust-plugins, or give the flag to 'rl eval' or 'rl resume'")
     return 0

@@ -20,6 +20,7 @@ def sweep_command(arguments: Arguments) -> int:
     as_json = arguments.switch("json")
     if arguments.switch("resume"):
         sweep = named_sweep(arguments)
+        sweep.trusted = arguments.switch("trust-plugins")
         only = arguments.number("only")
         if only is not None:
             return run_only(sweep, only)
@@ -121,6 +122,7 @@ def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_fail
         failed = f"; {len(left)} failed, --retries 1 tries them again" if left else ""
         note(f"nothing to do: {len(sweep.members) - len(left)} of {len(sweep.members)} runs are finished{failed}")
         return finish(sweep, int(bool(left)), as_json=as_json)
+    sweep.require_consent(members)
     cfg = sweep.config(0)
     parallel = at_a_time(cfg, jobs or sweep.info.jobs, len(members))
     note(f"{len(members)} runs of {len(sweep.info.trials)} trials, {parallel} at a time, in {sweep.path}")
@@ -133,7 +135,7 @@ def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_fail
 
 def run_only(sweep: Sweep, number: int) -> int:
     """One run of a sweep, which takes the place of this process: for schedulers that start each by itself."""
-    from rl_training.experiments.membership import membership_variable
+    from rl_training.experiments.membership import consent_variable, membership_variable
 
     if number >= len(sweep.members):
         raise UsageError(f"--only {number}: sweep '{sweep.path}' has runs 0 to {len(sweep.members) - 1}")
@@ -142,6 +144,7 @@ def run_only(sweep: Sweep, number: int) -> int:
         words = sweep.command(member)
         note(f"{sweep.label(member)}: rl {words[0]}")
         variables = membership_variable(sweep.group_of(member), sweep.path, sweep.info.id)
+        variables |= consent_variable(sweep.consent(member))
         os.execve(sys.executable, [sys.executable, "-m", "rl_training", *words], {**os.environ, **variables})
     note(f"nothing to do: {sweep.label(member)} is finished")
     return 0

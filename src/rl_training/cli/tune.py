@@ -21,6 +21,7 @@ def tune_command(arguments: Arguments) -> int:
     as_json = arguments.switch("json")
     if arguments.switch("resume"):
         tuning = named_tuning(arguments)
+        tuning.sweep.trusted = arguments.switch("trust-plugins")
     else:
         config = tune_config(arguments)
         if arguments.switch("dry-run"):
@@ -92,6 +93,7 @@ def run_tuning(tuning: Tuning) -> int:
     if left <= 0:
         note(f"nothing to do: {tuning.num_asked()} of {config.num_trials} trials are done; --trials asks for more")
         return 0
+    tuning.sweep.require_consent(waiting)
     jobs = min(config.parallel_jobs, left)
     note(f"{left} trials x up to {len(config.seeds)} seeds, {jobs} at a time, in {tuning.sweep.path}")
     runner = GroupRunner(tuning.sweep, jobs, make_view(), members=waiting, retries=config.retries, feed=tuning.feed)

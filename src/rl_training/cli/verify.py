@@ -24,7 +24,8 @@ def verify_command(arguments: Arguments) -> int:
 
         checker = ReproducibilityChecker()
         note(f"training {run.path} again; this takes as long as it took")
-        report = (checker.verify_resume if resume_check else checker.verify_experiment)(run.path, steps=steps)
+        verify = checker.verify_resume if resume_check else checker.verify_experiment
+        report = verify(run.path, steps=steps, trust_plugins=arguments.switch("trust-plugins"))
     if as_json:
         print_json({**asdict(report), "reproduced": report.reproduced, "resume_check": resume_check})
     else:

@@ -29,7 +29,7 @@ from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
 from rl_training.error_text import describe
-from rl_training.registry import check_kwargs, import_attr, import_plugins, is_jax_env, parameters_of, wrappers
+from rl_training.registry import check_kwargs, import_own, import_plugins, is_jax_env, parameters_of, wrappers
 from rl_training.seeding import stream
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
 
@@ -141,7 +141,7 @@ def _build(
     built = source(**kwargs)
     if is_jax_env(built):
         max_episode_steps = built.max_episode_steps if max_episode_steps is None else max_episode_steps
-        built = import_attr("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs, render_mode)
+        built = import_own("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs, render_mode)
         if render_mode is not None and built.render_mode is None:
             raise EnvError(
                 f"environment '{name}' has no pictures; give its class a method render(state) that makes one of the "

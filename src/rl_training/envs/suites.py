@@ -16,7 +16,8 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, registry
 
-from rl_training.registry import did_you_mean, environments, import_attr
+from rl_training.consent import require
+from rl_training.registry import did_you_mean, environments
 from rl_training.types import ConfigError, EnvError
 
 Env = gym.Env[Any, Any]
@@ -81,7 +82,7 @@ def find(env: str | Source) -> Source:
         return _callable(environments.get(env), env)
     module, _, name = env.rpartition(":")
     if module and _split(name)[1] is None:
-        return _callable(import_attr(env, "environment"), env)
+        return _callable(environments.get(env), env)
     if module:
         _import_for(env, module)
     return find_spec(name)
@@ -94,6 +95,7 @@ def _callable(value: Any, name: str) -> Callable[..., Any]:
 
 
 def _import_for(env: str, module: str) -> None:
+    require("environment", env)
     try:
         importlib.import_module(module)
     except (ImportError, TypeError, ValueError) as error:  # the last two: relative names, names with odd characters
@@ -109,6 +111,8 @@ def find_spec(env_id: str) -> EnvSpec:
     if spec is None or (newest is not None and callable(spec.entry_point) and _is_refusal(spec.entry_point)):
         raise _unknown(env_id, newest)
     suite = suite_of(spec)
+    if not is_built_in(spec):
+        require("environment", env_id)
     if newest is not None and not (suite and suite.keeps_old_versions):
         raise ConfigError(f"environment '{env_id}' is an old version; use '{newest.id}'{_limit_hint(spec, newest)}")
     spec = copy.copy(spec)
@@ -180,6 +184,16 @@ def suite_of(spec: EnvSpec) -> Suite | None:
     entry_point = spec.entry_point
     module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
     return next((suite for suite in SUITES if module.startswith(suite.modules)), None)
+
+
+def is_built_in(spec: EnvSpec) -> bool:
+    """Whether a spec is one that Gymnasium, an extra of this package or the package itself registers."""
+    suite = suite_of(spec)
+    if suite is None or (suite.ids is not None and not re.fullmatch(suite.ids, spec.id)):
+        return False
+    points = (spec.entry_point, spec.vector_entry_point)
+    modules = [point if isinstance(point, str) else getattr(point, "__module__", "") for point in points if point]
+    return all(re.match(rf"({'|'.join(map(re.escape, suite.modules))})([.:]|$)", module) for module in modules)
 
 
 def missing_extra(env_id: str, extra: str | None, error: BaseException) -> EnvError:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from rl_training.consent import current
 from rl_training.envs.worker_memory import WorkerMemory, anonymous_file, building_of, clear_building
 from rl_training.envs.worker_protocol import (
     ATTACH,
@@ -95,6 +96,7 @@ class WorkerPool:
         self.streams: list[tuple[int, int] | None] = []
         self._env_fns = env_fns
         self._ranges = ranges
+        self._consent = current()  # also of workers that are started again later
         self._owner = os.getpid()
         self._closed = False
         self._memory_fd = anonymous_file()
@@ -151,6 +153,7 @@ class WorkerPool:
                 sys_path=tuple(sys.path),
                 cwd=os.getcwd(),
                 environ=environ,
+                consent=self._consent,
                 reset_counts=reset_counts,
             )
             for worker in workers

@@ -18,11 +18,12 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, TypeGuard
 
 import gymnasium as gym
 
+from rl_training.consent import scope
 from rl_training.envs.episode_log import Env, EpisodeLog
 from rl_training.envs.worker_memory import WorkerMemory, copy_obs, tell_building, write_row
 from rl_training.envs.worker_protocol import (
@@ -166,6 +167,8 @@ class Worker:
         self.first = 0
         self.current = 0
         """The environment at work, counted over all workers."""
+        self.lifetime = ExitStack()
+        """What lasts as long as this process."""
         self.envs: list[Env] = []
         self.logs: list[EpisodeLog | None] = []
         self.replays = False
@@ -201,6 +204,7 @@ class Worker:
         os.environ.clear()
         os.environ.update(setup.environ)
         os.chdir(setup.cwd)
+        self.lifetime.enter_context(scope(setup.consent))
         for index, pickled in enumerate(setup.env_fns, self.first):
             self.current = index
             tell_building(self.memory_fd, self.index, index)

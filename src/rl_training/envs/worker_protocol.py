@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.vector.utils import CloudpickleWrapper
 
+from rl_training.consent import Consent
 from rl_training.types import RLTrainingError
 
 # trainer <-> server: fixed size, file descriptors ride along
@@ -45,6 +46,8 @@ class Setup:
     sys_path: tuple[str, ...]
     cwd: str
     environ: dict[str, str]
+    consent: Consent
+    """Under which the trainer runs."""
     reset_counts: tuple[int, ...] = ()
     """After a restart: how many resets each environment has had, so that its seeds go on and do not repeat."""
 

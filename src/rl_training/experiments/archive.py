@@ -19,10 +19,11 @@ from typing import Any
 
 from rl_training import index
 from rl_training.atomic_io import TEMPORARY, discard, fsync_dir, rename, sync_file, sync_tree, temporary_path
-from rl_training.config_loading import read_yaml
 from rl_training.experiments.cleanup import clean
 from rl_training.run_names import name_part, readable_errors
 from rl_training.runs import RunDir
+from rl_training.stored_config import StoredConfig
+from rl_training.trust import Identity
 from rl_training.types import ConfigError, RunError
 
 FOLDER, SUFFIX = "archives", ".tar.gz"
@@ -68,12 +69,13 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
         try:
             name = _extract(archive, temporary)
             run = RunDir(temporary)
-            info, code = run.info(), foreign_code(_config(run))
-            untrusted = None if trust_plugins else code or None
-            run.update_info(imported=datetime.now(UTC).isoformat(timespec="milliseconds"), untrusted=untrusted)
+            info, stored = run.info(), _stored(run)
+            run.update_info(imported=datetime.now(UTC).isoformat(timespec="milliseconds"))
             target = output_dir / name
             if target.exists():
-                _make_room(target, info, trust_plugins=trust_plugins)
+                _make_room(target, info, agreed=stored.identity if trust_plugins else None)
+            if trust_plugins:
+                stored.consent(trust_plugins=True)
             if not target.exists():
                 sync_tree(temporary)
                 rename(temporary, target)
@@ -82,28 +84,6 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
             shutil.rmtree(temporary, ignore_errors=True)
     index.record(target)
     return RunDir(target)
-
-
-def foreign_code(config: Mapping[str, Any]) -> list[str]:
-    """What a config would import, run or call from outside the package: its plugins, every part named as
-    `module:attr`, and where its alerts go."""
-    names = [str(name) for name in config.get("plugins") or ()]
-    monitor = config.get("monitor")
-    if isinstance(monitor, Mapping):
-        names += [f"monitor.{hook}" for hook in ("command", "url") if monitor.get(hook)]
-
-    def walk(node: Any, path: tuple[str, ...]) -> Iterator[str]:
-        if isinstance(node, Mapping):
-            for key, value in node.items():
-                yield from walk(value, (*path, str(key)))
-        elif isinstance(node, list):
-            for value in node:
-                yield from walk(value, path)
-        elif isinstance(node, str) and ":" in node and path[-1:] and path[-1] in ("algo", "env_id", "type", "name"):
-            yield node
-
-    without_own_name = {key: value for key, value in config.items() if key != "name"}
-    return list(dict.fromkeys([*names, *walk(without_own_name, ())]))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -166,16 +146,18 @@ def _is_odd(name: str, parts: tuple[str, ...]) -> bool:
     return name.startswith("/") or ".." in parts or not name.isprintable() or "\\" in name or ".lock" in parts
 
 
-def _config(run: RunDir) -> dict[str, Any]:
-    path = run.path / "configs" / "resolved.yaml"
+def _stored(run: RunDir) -> StoredConfig:
     try:
-        return read_yaml(path)
+        stored = run.stored_config()
+        stored.read()
+        return stored
     except ConfigError as error:
         raise RunError(f"the run in the archive has no readable config: {error}") from error
 
 
-def _make_room(target: Path, info: Mapping[str, Any], *, trust_plugins: bool) -> None:
-    """Clear away the remains of the same run, or trust it where it is; RunError for any other run of that name."""
+def _make_room(target: Path, info: Mapping[str, Any], *, agreed: Identity | None) -> None:
+    """Clear away the remains of the same run, or leave it there if it is whole and was `agreed` to; RunError for any
+    other run of that name."""
     there: Mapping[str, Any] = {}
     with suppress(RunError):
         there = RunDir(target).info()
@@ -183,7 +165,5 @@ def _make_room(target: Path, info: Mapping[str, Any], *, trust_plugins: bool) ->
     if is_same and there.get("cleaned"):
         with RunDir(target).lock():
             discard([target])
-    elif is_same and trust_plugins and there.get("untrusted"):
-        RunDir(target).update_info(untrusted=None)
-    else:
+    elif not (is_same and agreed is not None and RunDir(target).stored_config().identity == agreed):
         raise RunError(f"'{target}' exists already; choose another folder with --output-dir")

@@ -9,12 +9,11 @@ from typing import Any
 
 from rl_training.assembly import build_trainer
 from rl_training.config import TrainConfig
-from rl_training.config_loading import parse_config
 from rl_training.debug_capture import load_capture
 from rl_training.debugging import DebugMode, load_snapshot
 from rl_training.devices import pinned_threads
 from rl_training.gradient_check import GradientCheck
-from rl_training.secrets import restore
+from rl_training.stored_config import CAPTURE, StoredConfig
 from rl_training.types import CheckpointError, NonFiniteError
 
 SMALL_BUFFER = 1000
@@ -43,19 +42,22 @@ class ReplayReport:
         return (self.error is not None) == self.failed_before
 
 
-def replay_capture(file: str | Path, *, gradient_check: bool = False) -> ReplayReport:
-    """Build the algorithm of the captured run, bring it to the state before the update, and update once."""
+def replay_capture(file: str | Path, *, gradient_check: bool = False, trust_plugins: bool = False) -> ReplayReport:
+    """Build the algorithm of the captured run, bring it to the state before the update, and update once.
+
+    `trust_plugins` agrees to the code that a file which was not captured here asks for.
+    """
     path = Path(file)
     captured = load_capture(path)
     try:
         why, updates, progress = str(captured["why"]), int(captured["updates"]), captured["progress"]
-        cfg = replay_config(json.loads(captured["config"]))
+        stored = stored_config(path, json.loads(captured["config"]), captured.get("trust_seal"))
         batch, state = captured["batch"], {"policy": captured["policy"], "algorithm": captured["algorithm"]}
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"'{path}' was not captured by a run, or is damaged ({error!r})") from error
     report = ReplayReport(path, why, updates, failed_before=why != "asked for")
-    with pinned_threads(cfg.training.num_threads):
-        trainer = build_trainer(cfg)
+    with stored.to_run(trust_plugins=trust_plugins) as run, pinned_threads(run.training.num_threads):
+        trainer = build_trainer(replay_config(run))
         try:
             trainer.progress.load_state_dict(progress)
             load_snapshot(trainer.algorithm, state)
@@ -77,9 +79,14 @@ def run_update(report: ReplayReport, mode: DebugMode, batch: Any, *, gradient_ch
     report.hints, report.layers = mode.hints(), mode.statistics
 
 
-def replay_config(mapping: dict[str, Any]) -> TrainConfig:
+def stored_config(path: Path, mapping: Any, mark: object) -> StoredConfig:
+    if not isinstance(mapping, dict):
+        raise TypeError("the config is no mapping")
+    return StoredConfig(CAPTURE, CAPTURE, mapping, mark, f"captured update '{path}'", "captured config")
+
+
+def replay_config(cfg: TrainConfig) -> TrainConfig:
     """The config of the captured run, with every check on and a small buffer."""
-    cfg = parse_config(restore(mapping), source="captured config")
     cfg = replace(cfg, monitor=replace(cfg.monitor, checks="full"))
     if cfg.buffer.size is None or cfg.buffer.size <= SMALL_BUFFER or getattr(cfg.hparams, "num_steps", None):
         return cfg

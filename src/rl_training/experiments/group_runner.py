@@ -25,12 +25,12 @@ from rl_training.config import TrainConfig
 from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_display import GroupView, Row
 from rl_training.experiments.members import Member, RunSet
-from rl_training.experiments.membership import Lifeline
+from rl_training.experiments.membership import Lifeline, consent_variable
 from rl_training.json_rows import tail_rows
 from rl_training.progress_display import RateMeter
 from rl_training.run_lock import holder_of
 from rl_training.signals import requeue_under_slurm
-from rl_training.types import RLTrainingError
+from rl_training.types import RLTrainingError, TrustError
 
 Key = tuple[int | None, int]
 """What tells members apart."""
@@ -199,6 +199,8 @@ class GroupRunner:
         self._redact(log)
         try:
             words = self.group.command(member)
+        except TrustError:
+            raise
         except RLTrainingError as error:
             member.status, member.reason = "failed", str(error)
             self._tell("message", f"{self.group.label(member)}: failed, {error}")
@@ -230,7 +232,8 @@ class GroupRunner:
             )
 
     def _membership(self, member: Member) -> dict[str, str]:
-        return self.lifeline.variables(self.group.group_of(member), self.group.path, sweep=self.group.sweep)
+        variables = self.lifeline.variables(self.group.group_of(member), self.group.path, sweep=self.group.sweep)
+        return variables | consent_variable(self.group.consent(member))
 
     # -- watching -----------------------------------------------------------------------------------------------------
 

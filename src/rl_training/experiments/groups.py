@@ -17,7 +17,7 @@ from rl_training.atomic_io import atomic_write
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.config_yaml import dump_mapping
-from rl_training.experiments.members import Member, RunSet, directories, no_record, read_record
+from rl_training.experiments.members import Member, RunSet, directories, no_record, read_record, seals_in
 from rl_training.run_names import Names, claim_directory, name_part, pick, readable_errors
 from rl_training.runs import RunDir, public_config, public_sha256
 from rl_training.secrets import Redactor, with_secrets
@@ -91,6 +91,8 @@ class SeedGroup(RunSet):
         )
         members = [Member(seed, public_sha256({**public, "seed": seed})) for seed in seeds]
         group = cls(path, info, members, redactor)
+        group.planned_here = True
+        group.seal(group.config_file().name, public)
         group.save()
         return group
 
@@ -103,8 +105,9 @@ class SeedGroup(RunSet):
                 path = _find(path, Path(output_dir).expanduser() / FOLDER)
         except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
             raise RunError(f"no group {str(path_or_name)[:100]!r}: {error}") from None
-        info, members = _read(path)
+        info, members, seals = _read(path)
         group = cls(path, info, members, Redactor())
+        group.seals = seals
         group.observe()
         return group
 
@@ -221,9 +224,10 @@ def _given_names(group: Path) -> Names:
     return Names(info.name, info.id)
 
 
-def _read(path: Path) -> tuple[GroupInfo, list[Member]]:
+def _read(path: Path) -> tuple[GroupInfo, list[Member], dict[str, str | None]]:
     record, members = read_record(path, "group", RECORD, SCHEMA)
     try:
-        return GroupInfo(**{name: record[name] for name in GroupInfo.__dataclass_fields__}), members
+        info = GroupInfo(**{name: record[name] for name in GroupInfo.__dataclass_fields__})
+        return info, members, seals_in(record)
     except KeyError as error:
         raise no_record(path / RECORD, "group", error) from error

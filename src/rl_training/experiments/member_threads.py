@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.config import TrainConfig
-from rl_training.config_loading import parse_config, read_yaml
+from rl_training.consent import Consent, scope
 from rl_training.error_text import TEXT_LIMIT, message_of, traceback_text
 from rl_training.experiments.members import Member, RunSet
 from rl_training.signals import StopSignals
@@ -37,6 +37,7 @@ class MemberThread:
     def __init__(self, runs: RunSet, member: Member, words: Sequence[str], log: Path) -> None:
         self.pid = os.getpid()
         self.runs, self.member, self.words, self.log = runs, member, words, log
+        self.consent: Consent = runs.consent(member)
         self.signals = StopSignals()
         self.exit_code: int | None = None
         self.thread = threading.Thread(target=self._run, name=runs.label(member))
@@ -67,22 +68,24 @@ class MemberThread:
     def _train(self) -> int:
         from rl_training.trainer import resume, train
 
-        flags = dict(word.split("=", 1) for word in self.words if word.startswith("--"))
+        flags = dict(word.split("=", 1) for word in self.words if word.startswith("--") and "=" in word)
         if self.words[0] == "resume":
             total = flags.get("--total-timesteps")
             steps = None if total is None else int(total)
-            return resume(self.words[1], total_timesteps=steps, signals=self.signals).exit_code
-        file = Path(flags["--config"])
-        cfg = parse_config(read_yaml(file), source=str(file))
-        return train(
-            replace(cfg, seed=self.member.seed, output_dir=str(self.runs.output_dir)),
-            init_from=flags.get("--init-from"),
-            source=file.read_text(encoding="utf-8"),
-            argv=["rl", *self.words],
-            group=self.runs.group_of(self.member),
-            sweep=self.runs.sweep,
-            signals=self.signals,
-        ).exit_code
+            trusted = "--trust-plugins" in self.words
+            return resume(self.words[1], total_timesteps=steps, signals=self.signals, trust_plugins=trusted).exit_code
+        with scope(self.consent):
+            return train(
+                replace(
+                    self.runs.config(self.member.trial), seed=self.member.seed, output_dir=str(self.runs.output_dir)
+                ),
+                init_from=flags.get("--init-from"),
+                source=Path(flags["--config"]).read_text(encoding="utf-8"),
+                argv=["rl", *self.words],
+                group=self.runs.group_of(self.member),
+                sweep=self.runs.sweep,
+                signals=self.signals,
+            ).exit_code
 
 
 @contextmanager
@@ -91,7 +94,9 @@ def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | 
     from rl_training.devices import pinned_threads
 
     configs = [runs.config(trial) for trial in sorted({member.trial or 0 for member in members})]
-    if not share_a_process(configs):
+    with scope(least([runs.consent(member) for member in members])):
+        together = share_a_process(configs)
+    if not together:
         yield None
         return
     secrets = runs.redactor.needed_values
@@ -103,6 +108,11 @@ def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | 
     finally:
         for name in secrets:
             del os.environ[name]
+
+
+def least(consents: Sequence[Consent]) -> Consent:
+    """The one that allows least."""
+    return next((consent for consent in consents if consent.level == "none"), consents[0])
 
 
 def for_many(cfg: TrainConfig, count: int) -> TrainConfig:

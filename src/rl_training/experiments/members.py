@@ -16,11 +16,13 @@ from typing import Any, ClassVar, Literal
 
 from rl_training.atomic_io import atomic_write
 from rl_training.config import TrainConfig
-from rl_training.config_loading import parse_config, read_yaml
+from rl_training.config_loading import read_yaml
+from rl_training.consent import OWN, Consent
 from rl_training.run_lock import Holder, RunLock
 from rl_training.run_names import age, readable_errors
 from rl_training.runs import RunDir
 from rl_training.secrets import Redactor
+from rl_training.stored_config import StoredConfig, seal_config
 from rl_training.types import RunError
 
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
@@ -66,6 +68,12 @@ class RunSet(ABC):
         self.info = info
         self.members = list(members)
         self.redactor = redactor
+        self.seals: dict[str, str | None] = {}
+        """By the name of each of its files that says what to run: the seal that says that it was written here."""
+        self.planned_here = False
+        """By this very process, so that the user has just given all of it."""
+        self.trusted = False
+        """Agreed to by the user on this command line."""
         self._owners: dict[str, str | None] = {}
         """Run directories that were looked at, and the group that each names."""
 
@@ -84,8 +92,37 @@ class RunSet(ABC):
 
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
-        path = self.config_file(trial)
-        return parse_config(read_yaml(path), source=str(path))
+        return self.stored_config(trial).read()
+
+    def stored_config(self, trial: int | None = None) -> StoredConfig:
+        """The same as it is on the disk, with what says whose it is."""
+        return self.stored(self.config_file(trial))
+
+    def stored(self, path: Path, mapping: Mapping[str, Any] | None = None) -> StoredConfig:
+        name, mapping = path.name, read_yaml(path) if mapping is None else mapping
+        return StoredConfig(
+            self.kind, self._id(name), mapping, self.seals.get(name), f"{self.kind} '{self.path}'", str(path)
+        )
+
+    def seal(self, name: str, mapping: Mapping[str, Any]) -> None:
+        """Mark one of its files as written here."""
+        self.seals[name] = seal_config(self.kind, self._id(name), mapping)
+
+    def _id(self, name: str) -> str:
+        return f"{self.info.id}/{name}"
+
+    def consent(self, member: Member) -> Consent:
+        """Under which a member is trained: that of its run or, before it has one, of its config; TrustError without."""
+        if self.planned_here:
+            return OWN
+        run = self.find_run(member)
+        stored = self.stored_config(member.trial) if run is None else run.stored_config()
+        return stored.consent(trust_plugins=self.trusted)
+
+    def require_consent(self, members: Sequence[Member]) -> None:
+        """TrustError where some of these were planned elsewhere, ask for code, and nobody has agreed to that."""
+        for member in members:
+            self.consent(member)
 
     @abstractmethod
     def group_of(self, member: Member) -> str:
@@ -112,7 +149,8 @@ class RunSet(ABC):
 
     def resume_words(self, run: RunDir) -> list[str]:
         """What to run after `rl` for one that has."""
-        return ["resume", str(run.path)]
+        cannot_be_sealed = self.planned_here and None in self.seals.values()
+        return ["resume", str(run.path), *(["--trust-plugins"] if self.trusted or cannot_be_sealed else [])]
 
     def is_complete(self, member: Member, info: Mapping[str, Any]) -> bool:
         """Whether a finished run is all that was asked for."""
@@ -128,7 +166,7 @@ class RunSet(ABC):
 
     def save(self) -> None:
         """Write the record; whoever reads it meanwhile sees the old one or the new one."""
-        record = {**self.record_fields(), "members": [asdict(member) for member in self.members]}
+        record = {**self.record_fields(), "seals": self.seals, "members": [asdict(member) for member in self.members]}
         with readable_errors(f"cannot write {self.record} in '{self.path}'"):
             atomic_write(self.path / self.record, json.dumps(record, indent=2).encode() + b"\n")
 
@@ -192,7 +230,8 @@ class RunSet(ABC):
         return holder
 
     def command(self, member: Member) -> list[str]:
-        """What to run for a member after `rl`: its training, or the rest of it."""
+        """What to run for a member after `rl`: its training, or the rest of it; TrustError where it must not run."""
+        self.consent(member)
         run = self.find_run(member)
         return self.start_words(member) if run is None else self.resume_words(run)
 
@@ -214,6 +253,12 @@ def read_record(path: Path, kind: str, record: str, schema: int) -> tuple[dict[s
     if (not members and not may_be_empty) or len({member.key for member in members}) < len(members):
         raise no_record(file, kind, "no seeds, or one twice")
     return found, members
+
+
+def seals_in(record: Mapping[str, Any]) -> dict[str, str | None]:
+    """The seals of a record; one of an older version has none."""
+    seals = record.get("seals")
+    return dict(seals) if isinstance(seals, dict) else {}
 
 
 def no_record(file: Path, kind: str, why: object) -> RunError:

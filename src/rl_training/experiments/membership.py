@@ -15,11 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_training.consent import OWN, Consent
 from rl_training.signals import EXIT_CODES, REQUEUE_VARIABLE
 
 VARIABLE = "RL_TRAINING_GROUP"
 """Environment variable of a member: the reading end of the pipe (nothing where no parent waits), the group's id, the
 sweep's id (nothing outside of one) and the folder of the whole, with colons between."""
+
+
+BUILT_IN_ONLY = "RL_TRAINING_BUILT_IN_ONLY"
+"""Environment variable of a member that was planned elsewhere: the folder of the plan, whose code nobody agreed to."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,8 @@ class Membership:
     group: str
     sweep: str | None
     folder: Path
+    consent: Consent = OWN
+    """Under which it trains."""
 
     @property
     def source(self) -> str | None:
@@ -57,16 +64,22 @@ def membership_variable(group: str, folder: Path, sweep: str | None, descriptor:
     return {VARIABLE: f"{descriptor}:{group}:{sweep or ''}:{folder}"}
 
 
+def consent_variable(consent: Consent) -> dict[str, str]:
+    """What tells a member under which consent it was started."""
+    return {BUILT_IN_ONLY: consent.subject if consent.level == "none" else ""}
+
+
 def join_group() -> Membership | None:
     """The member's side, called once and early; None in a process that no group has started.
 
     The variable is taken away, so that what this process starts in its turn is no member.
     """
-    value = os.environ.pop(VARIABLE, None)
+    value, subject = os.environ.pop(VARIABLE, None), os.environ.pop(BUILT_IN_ONLY, "")
     if value is None:
         return None
     number, group, sweep, folder = value.split(":", 3)
-    member = Membership(group, sweep or None, Path(folder))
+    consent = Consent("none", subject) if subject else OWN
+    member = Membership(group, sweep or None, Path(folder), consent)
     if not number:
         return member
     descriptor = int(number)

@@ -18,13 +18,13 @@ from typing import Any
 
 from rl_training.atomic_io import atomic_write
 from rl_training.config import TrainConfig
-from rl_training.config_loading import config_to_mapping, load_config, parse_config, read_yaml
+from rl_training.config_loading import config_to_mapping, load_config, parse_stored, read_yaml
 from rl_training.config_sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config_yaml import dump_mapping
 from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_summary import aggregate
 from rl_training.experiments.groups import SeedGroup, find_run_or_group
-from rl_training.experiments.members import Member, RunSet, directories, no_record, read_record
+from rl_training.experiments.members import Member, RunSet, directories, no_record, read_record, seals_in
 from rl_training.run_names import Names, claim_directory, name_part, pick, readable_errors
 from rl_training.runs import RunDir, public_config, public_sha256
 from rl_training.secrets import Redactor, with_secrets
@@ -64,6 +64,8 @@ class Sweep(RunSet):
     kind = "sweep"
     record = RECORD
     info: SweepInfo
+    is_own = False
+    """What its further trials are made from was written here, so that they are the user's own too."""
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.path)!r}, trials={len(self.info.trials)})"
@@ -120,6 +122,11 @@ class Sweep(RunSet):
             totals=[cfg.training.total_timesteps for cfg in configs],
         )
         made = cls(path, info, members, redactor)
+        made.planned_here = made.is_own = True
+        for number, tree in enumerate(public):
+            made.seal(trial_file(number), tree)
+        if not trials:
+            made.seal(BASE, base)
         made.save()
         return made
 
@@ -132,8 +139,9 @@ class Sweep(RunSet):
                 path = _find(path, Path(output_dir).expanduser() / FOLDER)
         except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
             raise RunError(f"no sweep {str(path_or_name)[:100]!r}: {error}") from None
-        info, members = _read(path)
+        info, members, seals = _read(path)
         sweep = cls(path, info, members, Redactor())
+        sweep.seals = seals
         sweep.observe()
         return sweep
 
@@ -163,10 +171,12 @@ class Sweep(RunSet):
         """Freeze the config of a further trial of a sweep that grows; returns its number."""
         number = len(self.info.trials)
         path = self.path / "configs" / BASE
-        cfg = parse_config(read_yaml(path), values, source=str(path))
+        cfg = parse_stored(read_yaml(path), values, source=str(path))
         with readable_errors(f"cannot write the config of trial {number} in '{self.path}'"):
             tree = {**config_to_mapping(cfg), "base": None}
             atomic_write(self.path / "configs" / trial_file(number), dump_mapping(tree).encode())
+        if self.is_own:
+            self.seal(trial_file(number), tree)
         self.info.trials.append(dict(values))
         self.info.totals.append(cfg.training.total_timesteps)
         return number
@@ -297,7 +307,7 @@ def _given_names(sweep: Path) -> Names:
     return Names(info.name, info.id)
 
 
-def _read(path: Path) -> tuple[SweepInfo, list[Member]]:
+def _read(path: Path) -> tuple[SweepInfo, list[Member], dict[str, str | None]]:
     record, members = read_record(path, "sweep", RECORD, SCHEMA)
     try:
         info = SweepInfo(**{name: record[name] for name in SweepInfo.__dataclass_fields__})
@@ -307,4 +317,4 @@ def _read(path: Path) -> tuple[SweepInfo, list[Member]]:
             raise ValueError("trials and members do not agree")
     except (KeyError, TypeError, ValueError) as error:
         raise no_record(path / RECORD, "sweep", error) from error
-    return info, members
+    return info, members, seals_in(record)

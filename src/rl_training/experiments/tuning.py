@@ -23,7 +23,7 @@ from rl_training.experiments.auto_tuner import ask, decoded, distributions, make
 from rl_training.experiments.filters import find_key
 from rl_training.experiments.group_runner import GroupRunner
 from rl_training.experiments.members import Member
-from rl_training.experiments.sweeps import Sweep, trial_file
+from rl_training.experiments.sweeps import BASE, Sweep, trial_file
 from rl_training.index import REWARDS
 from rl_training.run_names import readable_errors
 from rl_training.types import ConfigError, RunError
@@ -76,7 +76,10 @@ class Tuning:
             sweep = Sweep.create(plan, overrides=overrides, argv=argv, source=source, trials=[])
         with readable_errors(f"cannot write {RECORD} in '{sweep.path}'"):
             record = {**dataclasses.asdict(config), "base_config": "configs/base.yaml"}
-            atomic_write(sweep.path / RECORD, json.dumps(record, indent=2).encode() + b"\n")
+            text = json.dumps(record, indent=2)
+            atomic_write(sweep.path / RECORD, text.encode() + b"\n")
+        sweep.seal(RECORD, json.loads(text))
+        sweep.save()
         return cls(sweep, config)
 
     @classmethod
@@ -85,6 +88,8 @@ class Tuning:
         sweep = Sweep.open(path_or_name, output_dir)
         try:
             record = json.loads((sweep.path / RECORD).read_bytes())
+            parts = (sweep.stored(sweep.path / RECORD, dict(record)), sweep.stored(sweep.path / "configs" / BASE))
+            sweep.is_own = all(part.is_own for part in parts)
             record["base_config"] = str(sweep.path.absolute() / "configs" / "base.yaml")
             return cls(sweep, parse_tune(record, source=str(sweep.path / RECORD)))
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -132,7 +137,7 @@ class Tuning:
 
         trial.set_user_attr(TRIAL, len(self.sweep.info.trials))
         try:
-            number = self.sweep.add_trial(decoded(trial.params))
+            number = self.sweep.add_trial(self._values(trial))
         except ConfigError as error:
             trial.set_user_attr(TRIAL, None)
             trial.set_user_attr("reason", str(error))
@@ -140,6 +145,17 @@ class Tuning:
             return []
         self.open[number] = trial
         return [self.sweep.add_member(number, self.config.seeds[0])]
+
+    def _values(self, trial: Any) -> dict[str, Any]:
+        """What a trial changes; the study's record may say anything, the search only what it searches."""
+        values = decoded(trial.params)
+        for key, value in values.items():
+            searched = key in self.config.ranges or value in self.config.sweep.get(key, ())
+            if not searched or (key in self.config.ranges and not isinstance(value, int | float)):
+                raise RunError(
+                    f"'{self.sweep.path / JOURNAL}' sets {key}, which is not searched; restore it from a backup"
+                )
+        return values
 
     def _go_on(self, number: int, trial: Any, retried: set[Any]) -> list[Member]:
         """The next seed of a trial whose latest has ended, or the end of the trial."""

@@ -33,7 +33,7 @@ from rl_training.state_tree import flatten
 from rl_training.tensor_blob import MAX_HEADER_BYTES, parse_blob
 from rl_training.trainer import Start, execute, warm_start
 from rl_training.trainers.base import Report, Trainer
-from rl_training.types import CheckpointError, RLTrainingError, RunError
+from rl_training.types import CheckpointError, RLTrainingError, RunError, TrustError
 from rl_training.user_parts import user_parts
 
 
@@ -79,34 +79,51 @@ class VerifyReport:
 class ReproducibilityChecker:
     """Compares runs with what their configs give today, on this machine."""
 
-    def verify_experiment(self, run_dir: str | Path, *, steps: int | None = None) -> VerifyReport:
-        """Train again up to `steps` env steps (default: as far as the run came) and compare on the way."""
+    def verify_experiment(
+        self, run_dir: str | Path, *, steps: int | None = None, trust_plugins: bool = False
+    ) -> VerifyReport:
+        """Train again up to `steps` env steps (default: as far as the run came) and compare on the way.
+
+        `trust_plugins` agrees to the code that a run which was not made here asks for.
+        """
         run = RunDir.open(run_dir)
         report = VerifyReport(run.path)
         if not check_config(run, report):
             return report  # what would be trained is not what was trained
+        with run.to_run(trust_plugins=trust_plugins) as cfg:
+            self._train_again(run, cfg, report, steps)
+        return report
+
+    def _train_again(self, run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> None:
         check_log(run, report)
         intact = check_files(run, report)
-        cfg = quiet(run.config())
+        cfg = quiet(cfg)
         compare_versions(run, report)
         limit = reach(run, cfg, report, steps)
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
             watcher = Comparison(run, report, limit, intact)
             try:
                 play(replace(cfg, output_dir=folder), watcher, parent=run.info().get("parent"))
+            except TrustError:
+                raise
             except RLTrainingError as error:
                 if run.info().get("status") != "failed":
                     raise
                 report.notes.append(f"the run failed, and so it does again: {error}")
             watcher.finish()
-        return report
 
-    def verify_resume(self, run_dir: str | Path, *, steps: int | None = None) -> VerifyReport:
+    def verify_resume(
+        self, run_dir: str | Path, *, steps: int | None = None, trust_plugins: bool = False
+    ) -> VerifyReport:
         """Train twice from the stored config, once straight through and once stopped half-way and resumed by a trainer
         that knows only the files; then compare logs and final states."""
         run = RunDir.open(run_dir)
+        with run.to_run(trust_plugins=trust_plugins) as cfg:
+            return self._verify_resume(run, cfg, steps)
+
+    def _verify_resume(self, run: RunDir, cfg: TrainConfig, steps: int | None) -> VerifyReport:
         report = VerifyReport(run.path)
-        cfg = quiet(run.config())
+        cfg = quiet(cfg)
         limit = reach(run, cfg, report, steps)
         parent = run.info().get("parent")
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:

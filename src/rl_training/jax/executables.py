@@ -28,7 +28,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 from rl_training.atomic_io import atomic_write
 from rl_training.jax.runtime import cache_folder
-from rl_training.registry import import_attr
+from rl_training.registry import import_own
 from rl_training.version import __version__
 
 KEPT = 64
@@ -149,7 +149,7 @@ def rebuilt(parts: Any) -> Any:
         return {name: rebuilt(inner) for name, inner in parts.items()}
     if isinstance(parts, list):
         inner = list(map(rebuilt, parts[1:]))
-        return import_attr(parts[0], "pytree")(*inner) if parts[0] else tuple(inner)
+        return import_own(parts[0], "pytree")(*inner) if parts[0] else tuple(inner)
     return parts
 
 

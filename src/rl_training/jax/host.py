@@ -26,7 +26,7 @@ from rl_training.jax.policy import JaxPolicy
 from rl_training.jax.programs import fingerprint, shape_of, shared
 from rl_training.jax.pytrees import restored, tree_state
 from rl_training.jax.types import JaxAlgorithm
-from rl_training.registry import check_call, did_you_mean, import_attr
+from rl_training.registry import check_call, did_you_mean, import_own
 from rl_training.types import Array, Batch, ConfigError, Obs, StateDict, UpdateResult
 
 NOT_ALGORITHM = ("params", "normalizer", "hyper")
@@ -113,7 +113,7 @@ def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlg
     says which hyperparameters are leaves of the state; without one, all of them shape the program."""
     assert spec.functional is not None, "refused by the assembly"
     what = f"algorithm '{spec.functional}'"
-    build: Callable[[BuildContext, Any], JaxAlgorithm] = import_attr(spec.functional, "algorithm")
+    build: Callable[[BuildContext, Any], JaxAlgorithm] = import_own(spec.functional, "algorithm")
     names: tuple[str, ...] = getattr(import_module(spec.functional.partition(":")[0]), "HYPER", ())
     for name in names:
         if not hasattr(hparams, name):

@@ -20,7 +20,7 @@ import numpy as np
 from rl_training.config import BackboneConfig
 from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves
 from rl_training.jax.checks import check_network
-from rl_training.registry import check_call, import_attr
+from rl_training.registry import check_call, networks
 from rl_training.types import (
     ACTION_MASK,
     BoxSpec,
@@ -305,7 +305,7 @@ def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     if cfg.type not in BACKBONES and ":" not in cfg.type:
         known = ", ".join(sorted(BACKBONES))
         raise ConfigError(f"unknown {what} for backend jax (known: {known}; your own: 'package.module:name')")
-    creator = BACKBONES[cfg.type] if cfg.type in BACKBONES else import_attr(cfg.type, "network")
+    creator = BACKBONES[cfg.type] if cfg.type in BACKBONES else networks.get(cfg.type)
     check_call(creator, what, {"observation_space": space, "config": cfg})
     network = creator(space, cfg)
     if not isinstance(network, Network):

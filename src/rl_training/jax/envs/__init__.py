@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_training.registry import check_call, check_kwargs, did_you_mean, environments, is_jax_env
+from rl_training.registry import check_call, check_kwargs, did_you_mean, environments, import_own, is_jax_env
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps
             f"environment '{env_id}' has no form in JAX{did_you_mean(env_id, known)} (known: {', '.join(known)}; your "
             "own: 'package.module:Class' with init, obs and step); use lane: host to run it through Gymnasium"
         )
-    creator = environments.get(entry.creator)
+    own = env_id in TWINS
+    creator = import_own(entry.creator, "environment") if own else environments.get(entry.creator)
     kwargs = {**entry.kwargs, **(kwargs or {})}
     check_kwargs(creator, kwargs, f"environment '{env_id}'", "env.kwargs")
     check_call(creator, f"environment '{env_id}'", kwargs=kwargs)
@@ -88,7 +89,7 @@ def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps
             raise ConfigError(
                 f"environment '{env_id}' has no {name}; the compiled lane needs it beside init, obs and step"
             )
-    if env_id not in TWINS and not environments.is_builtin(env_id):
+    if not own and not environments.is_builtin(env_id):
         check_env(env, f"environment '{env_id}'")
     limit = env.max_episode_steps if max_episode_steps is None else max_episode_steps
     return env if limit is None else TimeLimit(env, limit)

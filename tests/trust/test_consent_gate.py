@@ -1,0 +1,215 @@
+"""The gate itself: every way from a name to code, under a consent that refuses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_training import registry
+from rl_training.alert_hooks import AlertHook
+from rl_training.config import BackboneConfig, EnvConfig, TrainConfig, WrapperConfig
+from rl_training.config_fields import field_docs
+from rl_training.config_monitor import AlertRuleConfig
+from rl_training.consent import OWN, Consent, current, given_by_user, require, scope
+from rl_training.envs import make_env, make_vector_env, suites
+from rl_training.foreign_code import ARGUMENTS, HARMLESS, NAMES, foreign_code
+from rl_training.monitoring import user_rule
+from rl_training.types import BoxSpec, TrustError
+
+NOBODY = Consent("none", "run 'x'")
+NAME = "a_module_that_is_not_there:Part"
+
+
+def jax_network() -> Any:
+    from rl_training.jax.nets import backbone
+
+    space = BoxSpec(np.zeros(4), np.ones(4), np.dtype("float32"))
+    return backbone(space, BackboneConfig(type=NAME))
+
+
+def jax_env() -> Any:
+    from rl_training.jax.envs import make
+
+    return make(NAME)
+
+
+WAYS: dict[str, Callable[[], Any]] = {
+    "import_attr": lambda: registry.import_attr(NAME, "part"),
+    "import_plugins": lambda: registry.import_plugins(["a_module_that_is_not_there"]),
+    **{
+        f"{kind.kind} registry": (lambda kind=kind: kind.get(NAME))  # type: ignore[misc]
+        for kind in (
+            registry.algorithms,
+            registry.networks,
+            registry.environments,
+            registry.wrappers,
+            registry.buffers,
+            registry.loggers,
+            registry.callbacks,
+        )
+    },
+    "environment": lambda: suites.find(NAME),
+    "environment of a module": lambda: suites.find("a_module_that_is_not_there:Env-v0"),
+    "environment of jax": jax_env,
+    "network of jax": jax_network,
+    "wrapper": lambda: make_env("CartPole-v1", EnvConfig(wrappers=(WrapperConfig(NAME),))),
+    "vector environment": lambda: make_vector_env(TrainConfig(env_id=NAME)),
+    "plugins of an environment": lambda: make_vector_env(TrainConfig(plugins=("a_module_that_is_not_there",))),
+    "alert rule": lambda: user_rule(AlertRuleConfig(NAME)),
+    "alert command": lambda: AlertHook(["true"]),
+    "alert address": lambda: AlertHook(url="http://127.0.0.1:9"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_leads_past_the_gate(way: str) -> None:
+    with scope(NOBODY), pytest.raises(TrustError, match=r"run 'x' was not made here, .* add --trust-plugins"):
+        WAYS[way]()
+
+
+def test_a_thread_is_refused_while_a_strangers_config_runs() -> None:
+    caught: list[str] = []
+
+    def look() -> None:
+        try:
+            require("part", "x")
+        except TrustError as error:
+            caught.append(str(error))
+
+    def in_thread() -> None:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    with scope(NOBODY):
+        in_thread()
+    assert len(caught) == 1
+    in_thread()
+    with scope(OWN):
+        in_thread()
+    assert len(caught) == 1
+
+
+def test_scopes_nest_and_end() -> None:
+    assert current() == OWN
+    with scope(NOBODY):
+        with given_by_user():
+            assert current() == NOBODY
+        with scope(OWN):
+            assert current() == OWN
+        assert current() == NOBODY
+    with given_by_user():
+        assert current() == OWN
+    assert current() == OWN
+
+
+def test_worker_processes_run_under_the_consent_of_their_trainer(tmp_path: Path) -> None:
+    cfg = TrainConfig(env_id="CartPole-v1")
+    wrapped = replace(cfg.env, num_envs=1, vectorization="async", wrappers=(WrapperConfig(NAME),))
+    with scope(NOBODY), pytest.raises(TrustError, match="wrapper a_module_that_is_not_there:Part"):
+        make_vector_env(replace(cfg, env=wrapped))
+
+
+def test_built_in_parts_are_there_for_everybody() -> None:
+    parts = {
+        registry.algorithms: ["ppo", "rl_training.hparams.ppo:SPEC"],
+        registry.networks: ["mlp", "rl_training.models.backbones:MLP"],
+        registry.wrappers: ["frame_stack", "rl_training.envs.wrappers:FrameStack", "gymnasium.wrappers:TimeLimit"],
+        registry.buffers: ["replay"],
+        registry.loggers: ["jsonl"],
+    }
+    with scope(NOBODY):
+        for kind, names in parts.items():
+            for name in names:
+                assert kind.get(name) is not None
+        make_env("RLProbe/Chain-v0").close()
+        make_vector_env(TrainConfig(env_id="CartPole-v1", env=EnvConfig(num_envs=1, vectorization="native"))).close()
+        for path in ("rl_training.registry:sys", "rl_training.alert_hooks:subprocess", "gymnasium.wrappers:gym"):
+            with pytest.raises(TrustError):
+                registry.wrappers.get(path)
+
+
+def test_names_that_this_process_registered_are_not_a_strangers_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = registry.Registry("part", {"built-in": "rl_training.registry:Registry"})
+    parts.register("mine")(dict)
+    assert parts.is_foreign("mine")
+    assert not parts.is_foreign("unknown")
+    assert parts.get("mine") is dict
+    with scope(NOBODY), pytest.raises(TrustError, match="part mine"):
+        parts.get("mine")
+    # but those of a package that was installed for this are
+    monkeypatch.setattr(registry, "_installed_packages", lambda: {__name__.split(".")[0]})
+    with scope(NOBODY):
+        assert parts.get("mine") is dict
+
+
+def test_gymnasium_ids_are_built_in_by_what_they_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gymnasium.envs.registration import EnvSpec
+    from gymnasium.envs.registration import registry as ids
+
+    specs = {
+        "Mine-v0": EnvSpec("Mine-v0", entry_point="gymnasium_evil.envs:Env"),
+        "Near-v0": EnvSpec("Near-v0", entry_point="gymnasium.envs.toy_text_evil:Env"),
+        "Compat-v0": EnvSpec("Compat-v0", entry_point="shimmy:GymV26CompatibilityV0"),
+        "Vector-v0": EnvSpec(
+            "Vector-v0", entry_point="gymnasium.envs.toy_text:CliffWalkingEnv", vector_entry_point="evil:Env"
+        ),
+    }
+    for name, spec in specs.items():
+        monkeypatch.setitem(ids, name, spec)
+        with scope(NOBODY), pytest.raises(TrustError, match=f"environment {name}"):
+            suites.find(name)
+        assert isinstance(suites.find(name), gym.envs.registration.EnvSpec)
+    with scope(NOBODY):
+        assert suites.is_built_in(suites.find_spec("CartPole-v1"))
+
+
+# -- what a parsed config asks for ------------------------------------------------------------------------------------
+
+
+def test_built_in_configs_ask_for_nothing() -> None:
+    for algo in registry.ALGORITHMS:
+        assert foreign_code(TrainConfig(algo=algo)) == []
+    cfg = TrainConfig(env=EnvConfig(wrappers=(WrapperConfig("time_limit", {"max_episode_steps": 5}),)))
+    assert foreign_code(replace(cfg, name="a:b", output_dir="/tmp/x:y", tags=("x:y",))) == []
+    frozen = EnvConfig(kwargs={"map_name": "4x4", "is_slippery": False, "desc": ["SF", "HG"]})
+    assert foreign_code(TrainConfig(env_id="FrozenLake-v1", env=frozen)) == []
+
+
+def test_every_preset_asks_for_nothing() -> None:
+    from rl_training.config_loading import load_config, preset_names
+
+    assert {name: found for name in preset_names() if (found := foreign_code(load_config(name)))} == {}
+
+
+def test_an_environment_that_the_user_brings_is_not_asked_for() -> None:
+    cfg = TrainConfig(env_id="my.module:Env")
+    assert foreign_code(cfg) == ["env_id my.module:Env"]
+    assert foreign_code(cfg, env_given=True) == []
+
+
+def test_a_text_in_a_place_that_nobody_has_judged_counts_as_code() -> None:
+    @dataclass(frozen=True)
+    class Later:
+        optimizer: str = "adam"
+        names: tuple[str, ...] = ()
+
+    cfg = TrainConfig()
+    object.__setattr__(cfg, "hparams", Later())
+    assert foreign_code(cfg) == []
+    object.__setattr__(cfg, "hparams", Later("torch.optim.SGD", ("x",)))
+    assert foreign_code(cfg) == ["hparams.optimizer torch.optim.SGD", "hparams.names.* x"]
+
+
+def test_the_places_that_are_judged_exist() -> None:
+    paths = set(field_docs())
+    for place in [*HARMLESS, *NAMES, *ARGUMENTS]:
+        start = ".".join(place).split(".*")[0].removesuffix(".**").split(".**")[0]
+        assert any(path == start or path.startswith(f"{start}.") for path in paths), place
