@@ -67,6 +67,7 @@ def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | N
     with group.lock():
         group.observe()
         if total_timesteps is not None:
+            group.require_consent(group.members)
             group.extend(total_timesteps)
         if group.unfinished():
             group.require_consent(group.unfinished())
