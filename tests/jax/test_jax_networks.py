@@ -288,8 +288,8 @@ def test_matrices_of_noise_go_on_where_a_checkpoint_left_them() -> None:
         "network": {"actor": network, "critic": network},
     }
     saved, ended = resumed_halfway(parse_config(given), 128)
-    assert np.abs(saved["noise"]).min() > 0.0
-    np.testing.assert_array_equal(ended["noise"], saved["noise"])
+    assert np.abs(saved["draws"]).min() > 0.0
+    np.testing.assert_array_equal(ended["draws"], saved["draws"])
 
 
 def test_memory_is_refused_where_it_cannot_be_used() -> None:

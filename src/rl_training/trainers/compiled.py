@@ -14,6 +14,7 @@ import numpy as np
 
 from rl_training.collector import CollectStats, Episode
 from rl_training.eval import EvalResult
+from rl_training.gsde import carry_like
 from rl_training.guards import Guard, part_suspects, search
 from rl_training.jax.compiled import Driver, Loop, Record, root_key
 from rl_training.jax.evaluation import Evaluation
@@ -63,6 +64,7 @@ class Position:
 
     def load_state_dict(self, state: StateDict, /) -> None:
         names = ("env", "carry", "is_first", "rollouts")
+        state = {**state, "carry": carry_like(self.loop.carry, state["carry"])}
         parts = {name: restored(getattr(self.loop, name), state[name], f"env/{name}") for name in names}
         self.loop = self.loop._replace(**parts)
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
