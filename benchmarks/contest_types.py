@@ -22,6 +22,8 @@ class Measure:
     """How many times better than the best peer the first contestant wants to be."""
     limit: float | None = None
     """What its median shall reach, or stay under, whoever else takes part."""
+    floor: float | None = None
+    """What every single run must reach. A contestant that falls short has no ratio, and nobody is compared with it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Contest:
     measures: tuple[Measure, ...]
     """The first one is the point of the contest."""
     contestants: tuple[Contestant, ...]
+    algorithm: tuple[tuple[str, str, str], ...] = ()
+    """What each side runs, to the letter: (what, this package's, the peers'); for the docs."""
     settings: dict[str, Any] = field(default_factory=dict)
     quick: dict[str, Any] = field(default_factory=dict)
     """Settings of a trial of the machinery, not of the speed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from algorithm_lists import AS_REJAX, REJAX_ROWS, SB3_PPO_ROWS, as_the_peer, off_policy_rows, ppo_rows
 from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
 
 from rl_training.config_loading import config_to_mapping, load_config
@@ -48,6 +49,7 @@ def ppo_contest(name: str, env_id: str, num_envs: int, contestants: tuple[Contes
             Measure("peak_mb", "peak memory, MB", "lower"),
         ),
         contestants=contestants,
+        algorithm=(*ppo_rows(PPO_SETTINGS, num_envs), *SB3_PPO_ROWS),
         settings={"env_id": env_id, "num_envs": num_envs, **PPO_SETTINGS},
         quick=PPO_QUICK,
     )
@@ -93,9 +95,12 @@ def off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, goal: f
             Measure("peak_mb", "peak memory, MB", "lower"),
         ),
         contestants=(
-            Contestant("rl_training", ("benchmarks/off_policy.py", "{settings}")),
+            Contestant(
+                "rl_training", ("benchmarks/off_policy.py", "{settings}"), settings={"hparams": as_the_peer(settings)}
+            ),
             Peer(PEERS, ("benchmarks/off_policy_sb3.py", "{settings}")),
         ),
+        algorithm=off_policy_rows(settings, jax=False),
         settings=settings,
         quick={"learning_starts": 128, "warmup": 256, "total_timesteps": 1024},
     )
@@ -124,6 +129,10 @@ ZOO_SETTINGS: dict[str, Any] = {  # the tuned settings of RL Baselines3 Zoo for 
     "total_timesteps": 100_000,
 }
 CHECK, CHECK_SB3 = ("benchmarks/check.py",), ("benchmarks/check_sb3.py",)
+
+
+SCORE = Measure("score", "score", None, 1, floor=475.0)
+"""Of CartPole: what every run must be worth at its end."""
 
 
 def preset_settings(preset: str) -> dict[str, Any]:
@@ -165,15 +174,17 @@ SOLVE = Contest(
     text="Seconds from starting the process to its end, which comes when an evaluation (10 greedy episodes every "
     "10,000 env steps) reaches a mean of 475. For this package that is the command a user types, with its run "
     "directory, TensorBoard events and checkpoints; for Stable-Baselines3 a script with EvalCallback and "
-    "StopTrainingOnRewardThreshold. 4 × 128 and 16 × 128 are the settings of the speed contests. The score is the "
-    "mean of 100 fresh greedy episodes afterwards, and is not part of the time.",
+    "StopTrainingOnRewardThreshold. 4 × 128 and 16 × 128 are the settings of the speed contests, below; those of RL "
+    "Zoo and of ppo/cartpole are in `benchmarks/contests.py` and the preset. The score is the mean of 100 fresh greedy "
+    "episodes afterwards, and is not part of the time.",
     measures=(
         Measure("process_seconds", "seconds", "lower", 2, goal=1.0),
         Measure("process_cpu_seconds", "CPU seconds", "lower", 2),
         Measure("peak_mb", "peak memory, MB", "lower"),
         Measure("env_steps", "env steps"),
-        Measure("score", "score", None, 1),
+        SCORE,
     ),
+    algorithm=(*ppo_rows(PPO_SETTINGS, 4)[1:], *SB3_PPO_ROWS),
     contestants=(
         rl_train("rl train ppo/cartpole", "ppo/cartpole"),
         sb3_solves(f"{PEERS}, settings of RL Zoo", ZOO_SETTINGS),
@@ -232,7 +243,9 @@ REPLAY_PRIORITIZED = Contest(
 
 # -- the JAX lane -----------------------------------------------------------------------------------------------------
 
-COMPILED = Contestant("rl_training", PACKAGE.command, settings={"backend": "jax"}, pinned=True, check=CHECK)
+COMPILED = Contestant(
+    "rl_training", PACKAGE.command, settings={"backend": "jax", "hparams": AS_REJAX}, pinned=True, check=CHECK
+)
 REJAX = JaxPeer("rejax", ("benchmarks/jax_ppo_rejax.py", "{settings}"), pinned=True)
 JAX_PPO_SETTINGS = {**PPO_SETTINGS, "env_id": "CartPole-v1", "warmup": 32_768, "total_timesteps": 1_048_576}
 JAX_PPO_QUICK = {"warmup": 2048, "total_timesteps": 65_536}
@@ -247,16 +260,15 @@ def jax_ppo_contest(name: str, num_envs: int) -> Contest:
         "of 4 minibatches, 64×64 tanh, learning rate 2.5e-4. This package writes its run directory and a row of "
         "metrics per rollout meanwhile, rejax nothing. Compiling does not count: here the first 32,768 steps, there a "
         "whole run before the one that is measured. The score is that of the policy after 1,048,576 steps: 100 greedy "
-        "episodes of Gymnasium's CartPole; for rejax its own evaluation, 128 episodes with sampled actions. With a "
-        "step size that does not fall it is one draw of many: of eight seeds with 16 environments all passed 475 on "
-        "the way, and ended between 239 and 500 (six of rejax between 318 and 500).",
+        "episodes, of Gymnasium's CartPole here and of gymnax's there.",
         measures=(
             Measure("env_steps_per_second", "env steps/s", "higher", goal=1.4),
             Measure("cpu_us_per_step", "CPU µs per step", "lower", 2),
             Measure("peak_mb", "peak memory, MB", "lower"),
-            Measure("score", "score", None, 1),
+            SCORE,
         ),
         contestants=(COMPILED, REJAX),
+        algorithm=(*ppo_rows(JAX_PPO_SETTINGS, num_envs), *REJAX_ROWS),
         settings={**JAX_PPO_SETTINGS, "num_envs": num_envs},
         quick=JAX_PPO_QUICK,
     )
@@ -276,7 +288,7 @@ JAX_TWO_SEEDS = Contest(
         Contestant("two seeds, two threads", ("benchmarks/jax_two_seeds.py", "{settings}")),
         Contestant("one seed, one core", PACKAGE.command, peer=True, pinned=True),
     ),
-    settings={**JAX_PPO_SETTINGS, "num_envs": 16, "backend": "jax"},
+    settings={**JAX_PPO_SETTINGS, "num_envs": 16, "backend": "jax", "hparams": AS_REJAX},
     quick=JAX_PPO_QUICK,
     rival="one run on one core",
 )
@@ -286,6 +298,8 @@ def jax_off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, **o
     """DQN, SAC or TD3 in one program beside SBX, whose environment is Gymnasium's. `own` is for this package alone."""
     contest = off_policy_contest(name, settings, rhythm, goal=1.25)
     ours, _ = contest.contestants
+    without_clipping = {"hparams": as_the_peer({**settings, **own}, max_grad_norm=None)}
+    on_host = {"hparams": as_the_peer(settings, max_grad_norm=None)}
     widths = "×".join(map(str, settings["hidden_dims"]))
     return replace(
         contest,
@@ -296,10 +310,11 @@ def jax_off_policy_contest(name: str, settings: dict[str, Any], rhythm: str, **o
         "SBX has as many threads as it takes. The host lane of this package works as SBX does. No evaluation and no "
         f"checkpoint in any. Compiling and the first {settings['warmup']:,} steps do not count.",
         contestants=(
-            replace(ours, settings={"backend": "jax", **own}),
+            replace(ours, settings={"backend": "jax", **own, **without_clipping}),
             JaxPeer("SBX", ("benchmarks/jax_off_policy_sbx.py", "{settings}")),
-            replace(ours, name="rl_training, host lane", settings={"backend": "jax", "lane": "host"}),
+            replace(ours, name="rl_training, host lane", settings={"backend": "jax", "lane": "host", **on_host}),
         ),
+        algorithm=off_policy_rows(settings, jax=True),
     )
 
 
@@ -317,7 +332,7 @@ JAX_SOLVE = Contest(
         Measure("filled_cpu_seconds", "CPU seconds, filled", None, 2),
         Measure("empty_cpu_seconds", "CPU seconds, empty", None, 2),
         Measure("env_steps", "env steps"),
-        Measure("score", "score", None, 1),
+        SCORE,
     ),
     contestants=(Contestant("rl train ppo/cartpole", ("benchmarks/jax_solve.py", "{settings}"), check=CHECK),),
     settings={"stop_at_return": 475},

@@ -159,13 +159,25 @@ def medians(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {key: statistics.median(run[key] for run in runs) for key in keys}
 
 
-def times_better(result: dict[str, Any], name: str, measure: Measure) -> float | None:
-    """How many times better the median of `name` is than that of the best peer; None where there is no comparison."""
-    key = measure.key
-    peers = [
-        entry["median"][key] for entry in result["contestants"].values() if entry["peer"] and key in entry["median"]
+def shortfalls(measures: Sequence[Measure], entry: dict[str, Any]) -> list[str]:
+    """The runs of a contestant that did not reach what every run must: "seed 3 ended at 299.0"."""
+    return [
+        f"seed {run['seed']} ended at {run[measure.key]:,.{measure.digits}f}"
+        for measure in measures
+        if measure.floor is not None
+        for run in entry["runs"]
+        if run.get(measure.key, measure.floor) < measure.floor
     ]
-    own = result["contestants"][name]["median"].get(key)
+
+
+def times_better(result: dict[str, Any], name: str, measure: Measure, floors: Sequence[Measure] = ()) -> float | None:
+    """How many times better the median of `name` is than that of the best peer; None where there is no comparison.
+    With `floors`, the measures of the contest, contestants with a run below one are not compared."""
+    key, entries = measure.key, result["contestants"]
+    if floors:
+        entries = {other: entry for other, entry in entries.items() if not shortfalls(floors, entry)}
+    peers = [entry["median"][key] for entry in entries.values() if entry["peer"] and key in entry["median"]]
+    own = entries[name]["median"].get(key) if name in entries else None
     if not peers or own is None or measure.better is None:
         return None
     return float(own / max(peers) if measure.better == "higher" else min(peers) / own)

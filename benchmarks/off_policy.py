@@ -29,7 +29,7 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
         "seed": settings["seed"],
         "output_dir": settings["scratch"],
         "env": {"num_envs": 1},
-        "hparams": {name: settings[name] for name in hparams},
+        "hparams": {name: settings[name] for name in hparams} | settings.get("hparams", {}),
         "network": {"actor": network, "critic": network},
         "buffer": {"size": settings["buffer_size"]},
         "training": {

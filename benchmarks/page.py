@@ -6,7 +6,7 @@ from typing import Any
 
 from contest_types import Contest, Measure
 from contests import CONTESTS
-from harness import times_better
+from harness import shortfalls, times_better
 
 HEAD = """\
 # Benchmarks
@@ -17,6 +17,8 @@ How fast this package is, beside its peers on the same machine. `make bench` wri
 - **Alternating.** The contestants take turns, each run in a fresh process, repetition k with seed k. The tables show
   medians. What counts is the ratio on one machine, in brackets: how many times better than the best peer. Gaps under a
   quarter are noise.
+- **The same algorithm.** Both sides run the peer's, to the letter as far as settings go; the lists are beside each
+  other. Where what was learnt is scored, every run must reach the score, else its contestant has no result.
 - **The same below.** The peers live in environments of their own (`.venv-peers`, `.venv-peers-jax`), with the versions
   of torch, jax, NumPy and Gymnasium that this package is tested with. Every process has one thread, unless the text
   says otherwise.
@@ -44,10 +46,11 @@ def render(results: dict[str, Any]) -> str:
 
 def section(contest: Contest, result: dict[str, Any]) -> str:
     """One contest: what it is, its table, how it was measured."""
-    lines = [f"## {contest.title}", "", contest.text, "", table(contest, result), ""]
+    lines = [f"## {contest.title}", "", contest.text, "", *settings(contest), table(contest, result), ""]
+    lines += no_result(contest, result)
     first = next(iter(result["contestants"]))
     for measure in contest.measures:
-        ratio = times_better(result, first, measure)
+        ratio = times_better(result, first, measure, contest.measures)
         if measure.goal is not None and ratio is not None:
             rival = contest.rival
             goal = f"at least {measure.goal:g} times {rival}" if measure.goal > 1 else f"no worse than {rival}"
@@ -60,6 +63,26 @@ def section(contest: Contest, result: dict[str, Any]) -> str:
             lines += [f"- Goal, {measure.title}: {goal}. {number(value, measure)}: {verdict(reached)}."]
     commands = [entry["command"] for entry in result["contestants"].values()]
     return "\n".join([*lines, "", circumstances(result), "", "```bash", *commands, "```", ""])
+
+
+def settings(contest: Contest) -> list[str]:
+    """What each side runs, side by side."""
+    if not contest.algorithm:
+        return []
+    peer = next(contestant.name for contestant in contest.contestants if contestant.peer).split(",")[0]
+    rows = [f"| {what} | {ours} | {theirs} |" for what, ours, theirs in contest.algorithm]
+    return [f"| algorithm | rl_training | {peer} |", "|---|---|---|", *rows, ""]
+
+
+def no_result(contest: Contest, result: dict[str, Any]) -> list[str]:
+    """Which contestants are not compared, and why."""
+    lines = []
+    for measure in contest.measures:
+        for name, entry in result["contestants"].items():
+            if short := shortfalls([measure], entry):
+                floor = number(measure.floor or 0.0, measure)
+                lines.append(f"- **No result** for {name}: its runs must all end at {floor}, but {', '.join(short)}.")
+    return lines
 
 
 def verdict(reached: bool) -> str:
@@ -75,7 +98,7 @@ def table(contest: Contest, result: dict[str, Any]) -> str:
     lines = [f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
     for name, entry in entries.items():
         values = [run[shown[0].key] for run in entry["runs"]]
-        cells = [cell(result, name, measure) for measure in shown]
+        cells = [cell(contest, result, name, measure) for measure in shown]
         cells.insert(1, f"{number(min(values), shown[0])} to {number(max(values), shown[0])}")
         if solved:
             cells.append(f"{sum(run['solved'] for run in entry['runs'])} of {len(entry['runs'])}")
@@ -83,12 +106,12 @@ def table(contest: Contest, result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def cell(result: dict[str, Any], name: str, measure: Measure) -> str:
+def cell(contest: Contest, result: dict[str, Any], name: str, measure: Measure) -> str:
     entry = result["contestants"][name]
     if measure.key not in entry["median"]:
         return "–"
     text = number(entry["median"][measure.key], measure)
-    ratio = None if entry["peer"] else times_better(result, name, measure)
+    ratio = None if entry["peer"] else times_better(result, name, measure, contest.measures)
     return text if ratio is None else f"{text} ({ratio:.2f} ×)"
 
 

@@ -28,7 +28,7 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
         "seed": settings["seed"],
         "output_dir": settings["scratch"],
         "env": {"num_envs": settings["num_envs"], "vectorization": settings.get("vectorization", "sync")},
-        "hparams": {name: settings[name] for name in (*hparams.split(), "max_grad_norm")},
+        "hparams": {name: settings[name] for name in (*hparams.split(), "max_grad_norm")} | settings.get("hparams", {}),
         "network": {"actor": network, "critic": network},
         "training": {
             "total_timesteps": settings["total_timesteps"],

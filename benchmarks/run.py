@@ -21,7 +21,7 @@ from typing import Any
 from contest_types import PACKAGE_VENV, Contest
 from contests import CONTESTS
 from harness import ROOT, Pythons, hold, versions
-from page import render, table
+from page import no_result, render, table
 from peers import peers_python
 
 DATA = ROOT / "docs" / "data" / "bench.json"
@@ -77,7 +77,8 @@ def main() -> None:
         repeats = 1 if arguments.quick else min(arguments.repeats, contest.max_repeats)
         result = hold(contest, repeats, pythons, report=lambda line: print(line, flush=True))
         results[contest.name] = {**result, "versions": installed(pythons)}
-        print(f"\n{contest.title}\n{table(contest, results[contest.name])}\n", flush=True)
+        shown = [contest.title, table(contest, results[contest.name]), *no_result(contest, results[contest.name])]
+        print("\n" + "\n".join(shown) + "\n", flush=True)
         if not arguments.quick:
             write(results)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from rl_training.data.priorities import Priorities
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.storage import check_rollout_memory, fit_capacity, layout, row_bytes
 from rl_training.devices import resolve_device, without_device
+from rl_training.encoding import leaf_features, pictures_of
 from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec, supports_anything
@@ -142,6 +144,8 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None) -> HostTrainer:
     env = make_vector_env(cfg, env_fn=env_fn)
     try:
         observation_space, action_space = space_spec(env.single_observation_space), space_spec(env.single_action_space)
+        if spec.kind != "static":
+            warn_of_pictures(cfg, observation_space)
         algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, guard)
         rng, info_keys = Streams(cfg.seed)("actions"), cfg.logging.info_keys
         collector = Collector(env, algorithm.policy, rng, info_keys=info_keys, guard=guard)
@@ -152,6 +156,18 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None) -> HostTrainer:
         raise
     trainer.spaces = observation_space, action_space
     return trainer
+
+
+def warn_of_pictures(cfg: TrainConfig, observation_space: SpaceSpec) -> None:
+    """Torch has no convolutions yet: say where a picture goes."""
+    if cfg.backend == "torch" and "mlp" in (cfg.network.actor.type, cfg.network.critic.type):
+        for name, leaf in pictures_of(observation_space).items():
+            warnings.warn(
+                f"observation '{name}' is a picture {leaf.shape}, which network 'mlp' flattens to "
+                f"{leaf_features(leaf)} numbers: for convolutions use --backend jax with network.actor.type and "
+                "network.critic.type cnn, or a network of your own (network.actor.type: 'package.module:Class')",
+                stacklevel=2,
+            )
 
 
 def build_on_policy(parts: Parts) -> OnPolicyTrainer:

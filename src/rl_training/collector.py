@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.gsde import carry_like
 from rl_training.guards import Guard
 from rl_training.seeding import generator_state, set_generator_state
 from rl_training.types import Array, Carry, Obs, Policy, StateDict, TransitionSink, VectorStep
@@ -170,7 +171,7 @@ class Collector:
 
     def load_state_dict(self, state: StateDict, /) -> None:
         set_generator_state(self.rng, state["rng"])
-        self.carry = dict(state["carry"])
+        self.carry = carry_like(self.carry, state["carry"])
         self.is_first, self.resetting = np.array(state["is_first"]), np.array(state["resetting"])
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
         self.obs = None

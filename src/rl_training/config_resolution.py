@@ -15,6 +15,7 @@ from rl_training.config_keys import Layer, document_layer, merge, merged, overri
 from rl_training.config_validation import MAX_NAME, Problem, check, located, raise_problems, root_type
 from rl_training.config_yaml import Document, shorten
 from rl_training.registry import (
+    JAX_NETWORKS,
     Registry,
     algorithms,
     buffers,
@@ -23,6 +24,7 @@ from rl_training.registry import (
     installed_plugins,
     loggers,
     networks,
+    networks_for,
     wrappers,
 )
 
@@ -131,15 +133,23 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
         parts = value_at(tree, path)
         for i, part in enumerate(parts if isinstance(parts, list) else ()):
             named.append(((*path, i, "name"), value_at(part, ("name",)), registry))
+    backend = "jax" if tree.get("backend") == "jax" else "torch"
     unknown = [
-        Problem(path, _unknown_name(name, registry))
+        Problem(path, _unknown_name(name, registry, backend))
         for path, name, registry in named
         if isinstance(name, str) and ":" not in name and name not in registry
     ]
-    return unknown if unknown and not tree.get("plugins") and not installed_plugins() else []
+    elsewhere = [
+        Problem(path, f": network '{name}' needs backend: jax ({networks_for(backend)})")
+        for path, name, registry in named
+        if registry is networks and name in JAX_NETWORKS and backend == "torch"
+    ]
+    return elsewhere + (unknown if unknown and not tree.get("plugins") and not installed_plugins() else [])
 
 
-def _unknown_name(name: str, registry: Registry) -> str:
+def _unknown_name(name: str, registry: Registry, backend: str) -> str:
+    if registry is networks and len(name) <= MAX_NAME and "." not in name:
+        return f": unknown network {shorten(name)}{did_you_mean(name, networks.names())} ({networks_for(backend)})"
     module, dot, attribute = name.rpartition(".")
     own = f"'{module}:{attribute}'" if dot and len(name) <= MAX_NAME else "'package.module:Name' or through `plugins:`"
     near = did_you_mean(name, registry.names()) if len(name) <= MAX_NAME else ""

@@ -33,6 +33,33 @@ def leaf_features(leaf: LeafSpec) -> int:
     return math.prod(leaf.shape)
 
 
+def pictures_of(space: SpaceSpec) -> dict[str, BoxSpec]:
+    """The leaves that are pictures: bytes or numbers in 0..1 with three axes, or four where frames are stacked."""
+
+    def is_picture(leaf: LeafSpec) -> bool:
+        if not isinstance(leaf, BoxSpec) or len(leaf.shape) not in (3, 4):
+            return False
+        return leaf.dtype == np.uint8 or bool((leaf.low == 0.0).all() and (leaf.high == 1.0).all())
+
+    return {name: leaf for name, leaf in observation_leaves(space).items() if is_picture(leaf)}  # type: ignore[misc]
+
+
+def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of a picture's axes that puts its channels first, height and width last.
+
+    Two neighbouring axes of one length are height and width, and the third one holds the channels. Where that does not
+    decide, channels come first if there are fewer of them than of both others, else last. A stack of pictures has a
+    fourth axis in front, which is more channels.
+
+    >>> [picture_axes(shape) for shape in ((3, 84, 84), (84, 84, 3), (60, 80, 3), (4, 84, 84, 3))]
+    [(0, 1, 2), (2, 0, 1), (2, 0, 1), (0, 3, 1, 2)]
+    """
+    stacked, (a, b, c) = len(shape) - 3, shape[-3:]
+    first = b == c if (a == b) != (b == c) else a < min(b, c)
+    order = (0, 1, 2) if first else (2, 0, 1)
+    return (*range(stacked), *(stacked + axis for axis in order))
+
+
 def encode_leaf_numpy(leaf: LeafSpec, value: Array) -> Array:
     """(B, ...) raw values to (B, features) floats: one-hot, flat, bytes scaled to 0..1."""
     if isinstance(leaf, DiscreteSpec):

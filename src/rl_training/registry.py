@@ -254,6 +254,17 @@ algorithms = Registry(
 JAX_NETWORKS = {name: f"rl_training.jax.nets:{name}" for name in ("cnn", "gru")}
 """Backbones that exist with backend jax only."""
 networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP", **JAX_NETWORKS})
+
+
+def networks_for(backend: str) -> str:
+    """What `network.actor.type` can be with a backend, in words for messages."""
+    if backend == "jax":
+        return f"backend jax has: mlp, {', '.join(JAX_NETWORKS)}; your own: 'package.module:function'"
+    own = [name for name in networks.names() if name not in JAX_NETWORKS]
+    others = ", ".join(JAX_NETWORKS)
+    return f"backend torch has: {', '.join(own)}; your own: 'package.module:Class'; with backend: jax also {others}"
+
+
 environments = Registry(
     "environment",
     {  # written in JAX; the host lane steps them through an adapter

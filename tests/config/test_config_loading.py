@@ -78,7 +78,18 @@ def problems(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> l
         ({"algo": "pppo"}, "unknown algorithm 'pppo'; did you mean 'ppo'?"),
         ({"algo": "my.mod.Algo"}, "your own: 'my.mod:Algo'"),
         ({"algo": 3}, "'algo': expected str, got 3 (int)"),
-        ({"network": {"critic": {"type": "mpl"}}}, "unknown network 'mpl'; did you mean 'mlp'?"),
+        (
+            {"network": {"critic": {"type": "mpl"}}},
+            "unknown network 'mpl'; did you mean 'mlp'? (backend torch has: mlp; ",
+        ),
+        (
+            {"network": {"actor": {"type": "cnn"}}},
+            "network 'cnn' needs backend: jax (backend torch has: mlp; your own: ",
+        ),
+        (
+            {"backend": "jax", "network": {"actor": {"type": "grü"}}},
+            "unknown network 'grü'; did you mean 'gru'? (backend jax has: mlp, cnn, gru; your own: 'package.module:fun",
+        ),
         ({"buffer": {"type": "rolout"}}, "unknown buffer 'rolout'; did you mean 'rollout'?"),
         ({"logging": {"sinks": ["jsnl"]}}, "unknown logger 'jsnl'; did you mean 'jsonl'?"),
         ({"env": {"wrappers": ["clip_rewards"]}}, "unknown wrapper 'clip_rewards'; did you mean 'clip_reward'?"),

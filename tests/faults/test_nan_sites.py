@@ -269,11 +269,12 @@ def test_carry(value: str, tmp_path: Path):
 
     def spoil(trainer: Any) -> None:
         trainer.collector.is_first[:] = False  # a first step would draw it anew
-        trainer.collector.carry["noise"][FAULTY_ENV, 0] = BAD[value]
+        trainer.collector.carry["age"][:] = 1
+        trainer.collector.carry["draws"][FAULTY_ENV, 0] = BAD[value]
 
     case = Case(actions="box", hparams=(("use_sde", True), ("sde_sample_freq", 1000)))
     with stopped(case.build(), tmp_path, spoil) as error:
-        assert_names(error, f"carry/noise at step 0 of environment {FAULTY_ENV}", value)
+        assert_names(error, f"carry/draws at step 0 of environment {FAULTY_ENV}", value)
 
 
 # -- what learning makes ----------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from rl_training import returns as reference
+from rl_training.gsde import first_draws
 from rl_training.hparams.ppo import PPOConfig
-from rl_training.jax.dist import Parameters, distribution, draw, draw_numpy, first_matrices, renewed
+from rl_training.jax.dist import Parameters, distribution, draw, draw_numpy, renewed
 from rl_training.jax.hyper import hyper_leaves, scheduled
 from rl_training.jax.permutation import largest_divisor, permutations
 from rl_training.jax.returns import explained_variance, gae, running_returns
@@ -129,11 +130,11 @@ def test_noise_matrices_have_the_spread_they_are_judged_by() -> None:
     actions_of, rng, rows, width = distribution(BOX, use_sde=True), np.random.default_rng(0), 20_000, 5
     features, outputs = rng.standard_normal((rows, width), np.float32), np.ones((rows, actions_of.size), np.float32)
     log_std = rng.uniform(-1.0, 0.5, (width, actions_of.size)).astype(np.float32)
-    first = first_matrices(rows, width, actions_of.size)
+    first = first_draws(rows, width, actions_of.size)
     noise = rng.standard_normal((rows, width, actions_of.size), np.float32)
-    matrices = renewed(first, np.ones(rows, bool), log_std, noise, -1)["noise"]
+    draws = renewed(first, np.ones(rows, bool), noise, -1)["draws"]
     parameters = Parameters(outputs, log_std, features)
-    actions = actions_of.sample(parameters, matrices, None, False)
+    actions = actions_of.sample(parameters, draws, None, False)
     logprobs, entropy = actions_of.logprob_entropy(parameters, jnp.asarray(actions), None)
     assert -float(logprobs.mean()) == pytest.approx(float(entropy.mean()), abs=0.03)
     np.testing.assert_array_equal(actions_of.sample(parameters, None, None, True), outputs.reshape(actions.shape))
@@ -143,12 +144,12 @@ def test_noise_matrices_have_the_spread_they_are_judged_by() -> None:
     ("every", "drawn_at"), [(-1, [[0, 5], [0, 3]]), (2, [[0, 2, 4, 5, 7], [0, 2, 3, 5, 7]])], ids=["episode", "two"]
 )
 def test_noise_matrices_last_until_the_episode_ends_or_so_many_steps(every: int, drawn_at: list[list[int]]) -> None:
-    carry = first_matrices(2, 3, 1)
+    carry = first_draws(2, 3, 1)
     seen: list[list[float]] = [[], []]
     for t in range(8):
         is_first = np.array([t in (0, 5), t in (0, 3)])
-        carry = renewed(carry, is_first, np.zeros((3, 1), np.float32), np.full((2, 3, 1), float(t), np.float32), every)
-        for row, matrix in zip(seen, carry["noise"], strict=True):
+        carry = renewed(carry, is_first, np.full((2, 3, 1), float(t), np.float32), every)
+        for row, matrix in zip(seen, carry["draws"], strict=True):
             row.append(float(matrix[0, 0]))
     expected = [[float(max(d for d in drawn if d <= t)) for t in range(8)] for drawn in drawn_at]
     assert seen == expected

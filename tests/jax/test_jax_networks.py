@@ -111,6 +111,19 @@ def test_channels_may_come_last_and_other_observations_beside_the_picture() -> N
     np.testing.assert_allclose(joined, np.concatenate([seen, np.full((4, 3), 0.5)], axis=1), atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(7, 7, 20), (20, 7, 7), (4, 7, 7, 5), (4, 5, 7, 7)])
+def test_more_channels_than_pixels_and_stacked_frames(shape: tuple[int, ...]) -> None:
+    """Each is a picture of 7 x 7 with 20 channels; the weights see channels, not rows."""
+    network = backbone(pictures(*shape), cnn(kwargs={"channels": [2], "kernels": [3], "strides": [1]}))
+    params = network.init(np.random.default_rng(0))
+    assert params["convolutions.0.weight"].shape == (2, 20, 3, 3)
+    rows = np.random.default_rng(1).integers(256, size=(3, *shape)).astype(np.uint8)
+    in_front = {3: [0, 3, 1, 2], 4: [0, 1, 4, 2, 3]}[len(shape)] if shape[-1] != 7 else list(range(len(shape) + 1))
+    turned = rows.transpose(in_front).reshape(3, 20, 7, 7)
+    expected = backbone(pictures(20, 7, 7), cnn(kwargs={"channels": [2], "kernels": [3], "strides": [1]}))
+    np.testing.assert_allclose(network.apply(params, rows), expected.apply(params, turned), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("space", "kwargs", "message"),
     [
@@ -288,8 +301,8 @@ def test_matrices_of_noise_go_on_where_a_checkpoint_left_them() -> None:
         "network": {"actor": network, "critic": network},
     }
     saved, ended = resumed_halfway(parse_config(given), 128)
-    assert np.abs(saved["noise"]).min() > 0.0
-    np.testing.assert_array_equal(ended["noise"], saved["noise"])
+    assert np.abs(saved["draws"]).min() > 0.0
+    np.testing.assert_array_equal(ended["draws"], saved["draws"])
 
 
 def test_memory_is_refused_where_it_cannot_be_used() -> None:

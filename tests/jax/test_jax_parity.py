@@ -254,3 +254,41 @@ def test_hyperparameters_are_leaves_so_that_another_value_needs_no_other_program
         losses.add(float(metrics["loss"]))
     assert len(losses) == 2
     assert learn._cache_size() == 1
+
+
+def test_gsde_acts_alike_in_both_and_as_it_is_judged_after_the_parameters_moved() -> None:
+    """The first draw of an episode, under weights and a log_std of several updates later: actions of the twins agree,
+    and so do the log-probabilities of acting, of the start of the update and of its first minibatch."""
+    torch_twin, agent = twins(CASES["ppo, gSDE"], OBS, ACTIONS["box"])
+    obs, first = rollout(OBS, ACTIONS["box"])["obs"][0], np.ones(N, bool)
+    carries = [twin.policy.initial_carry(N) for twin in (torch_twin, agent)]
+    rngs = [np.random.default_rng(4) for _ in carries]
+    for step in range(2):
+        acted = [
+            twin.policy.act(obs, carry, first, rng)
+            for twin, carry, rng in zip((torch_twin, agent), carries, rngs, strict=True)
+        ]
+        np.testing.assert_allclose(acted[1].actions, acted[0].actions, atol=1e-5)
+        if step == 0:
+            moved = torch_twin.policy.state_dict()
+            noise = np.random.default_rng(5)
+            network = {
+                name: value + np.float32(0.1) * noise.standard_normal(value.shape, np.float32)
+                for name, value in moved["network"].items()
+            }
+            network["action_head.log_std"] = network["action_head.log_std"] + np.float32(1.0)
+            for twin in (torch_twin, agent):
+                twin.policy.load_state_dict({**moved, "network": network})
+            carries, first = [result.carry for result in acted], np.zeros(N, bool)
+    np.testing.assert_allclose(acted[1].carry["draws"], carries[0]["draws"], err_msg="still the draw of the first step")
+    mean, features = acted[1].extras["outputs"], acted[1].extras["features"]
+    noise_of = np.einsum("bf,bfa->ba", features, np.exp(network["action_head.log_std"]) * carries[1]["draws"])
+    np.testing.assert_allclose(acted[1].actions.reshape(mean.shape) - mean, noise_of, atol=1e-5)
+    batch = {"obs": obs[None], "actions": acted[1].actions[None], "rewards": np.zeros((1, N), np.float32)}
+    batch |= {name: column[None] for name, column in acted[1].extras.items()}
+    learner = Learner(BuildContext(OBS, ACTIONS["box"], num_envs=N), CASES["ppo, gSDE"])
+    at_acting = learner.logprobs(agent.state, batch)[0]
+    at_minibatch = learner.network.evaluate(agent.state.params, Seen(obs), acted[1].actions)[0]
+    in_torch = torch_twin.network(torch.from_numpy(obs), torch.from_numpy(acted[0].actions))[0].detach()
+    np.testing.assert_allclose(at_acting, at_minibatch, atol=1e-5)
+    np.testing.assert_allclose(at_acting, in_torch, atol=1e-4, rtol=1e-5)

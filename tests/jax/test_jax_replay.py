@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from rl_training.data.n_step import Outcomes, n_step_windows
-from rl_training.hparams.off_policy import ReplaySchedule
-from rl_training.jax.compiled import learns_done
-from rl_training.jax.replay import Ring, SavedRing, empty_ring, sample, store
-from rl_training.types import CheckpointError
+from rl_training.jax.replay import Ring, SavedRing, empty_ring, folded, sample, store
+from rl_training.types import CheckpointError, Progress
 
 GAMMA = 0.9
 
@@ -92,32 +90,38 @@ def test_a_window_of_the_worked_example() -> None:
     assert by_time == pytest.approx({0.0: 12.52, 1.0: 15.23}, rel=1e-6)
 
 
-@pytest.mark.parametrize("updates_per_step", [0.25, 1.0, 0.1, 2.5, 4.0])
-def test_updates_come_when_the_host_lane_makes_them(updates_per_step: float) -> None:
-    schedule = ReplaySchedule(batch_size=32, learning_starts=100, updates_per_step=updates_per_step)
-    algorithm: Any = SimpleNamespace(replay=schedule, updates_per_learn=1)
-    steps = np.arange(0, 3000, 4, dtype=np.uint32)
-    done = np.asarray(jax.jit(lambda steps: learns_done(algorithm, steps))(steps)).astype(int)
-    assert np.diff(done).tolist() == [schedule.owed(int(step), int(step) + 4) for step in steps[:-1]]
-
-
-def test_the_delayed_actor_learns_from_as_many_batches_less_often() -> None:
-    schedule = ReplaySchedule(batch_size=32, learning_starts=0, updates_per_step=1.0)
-    algorithm: Any = SimpleNamespace(replay=schedule, updates_per_learn=2)
-    assert np.asarray(learns_done(algorithm, jnp.arange(7, dtype=jnp.uint32))).tolist() == [0, 0, 1, 1, 2, 2, 3]
+@pytest.mark.parametrize("written", [2**31 - 4, 2**32 - 4, 2**40])
+def test_a_ring_that_was_written_billions_of_times_goes_on_as_a_young_one_does(written: int) -> None:
+    """The capacity of 6 does not divide 2^32: a count that wraps there would write to another place and forget."""
+    old, _ = filled(steps=3, num_envs=2, capacity=6)
+    written += -written % 6  # where the ring begins anew, as after its first three steps
+    old = old._replace(written=jnp.asarray(folded(written, 6)))
+    young, _ = filled(steps=3, num_envs=2, capacity=6)
+    rng = np.random.default_rng(1)
+    put = jax.jit(store)
+    draw = jax.jit(lambda ring: sample(ring, jax.random.key(3), 50, num_envs=2, n_step=2, gamma=GAMMA))
+    for time in range(3, 10):
+        row = step_of(time, 2, rng)
+        old, young = put(old, row), put(young, row)
+        jax.tree.map(np.testing.assert_array_equal, draw(old), draw(young))
+        saved = SavedRing(loop_with(old), Progress(env_steps=written + 2 * (time - 2))).state_dict()["rows"]
+        assert (saved.start, saved.stop) == (written + 2 * (time - 2) - 6, written + 2 * (time - 2))
+        fresh = loop_with(filled(steps=1, num_envs=2, capacity=6)[0])
+        SavedRing(fresh, Progress()).load_state_dict({"rows": saved, "num_envs": 2})
+        jax.tree.map(np.testing.assert_array_equal, fresh.loop.replay, old)
 
 
 def test_a_saved_ring_comes_back() -> None:
     ring, _ = filled(steps=11, num_envs=2, capacity=8)
     holder = loop_with(ring)
-    state = SavedRing(holder).state_dict()
+    state = SavedRing(holder, Progress(env_steps=22)).state_dict()
     assert (state["rows"].start, state["rows"].stop) == (14, 22)
     fresh = loop_with(filled(steps=1, num_envs=2, capacity=8)[0])
-    SavedRing(fresh).load_state_dict(state)
+    SavedRing(fresh, Progress()).load_state_dict(state)
     draw = jax.jit(lambda ring: sample(ring, jax.random.key(3), 50, num_envs=2, n_step=2, gamma=GAMMA))
     jax.tree.map(np.testing.assert_array_equal, draw(holder.loop.replay), draw(fresh.loop.replay))
     with pytest.raises(CheckpointError, match="rows of 2 environments, this one of 4"):
-        SavedRing(loop_with(filled(steps=1, num_envs=4, capacity=8)[0], num_envs=4)).load_state_dict(state)
+        SavedRing(loop_with(filled(steps=1, num_envs=4, capacity=8)[0], 4), Progress()).load_state_dict(state)
 
 
 class LoopLike(SimpleNamespace):

@@ -84,21 +84,21 @@ def test_a_run_does_not_depend_on_who_is_beside_it() -> None:
 
 
 def test_what_fails_in_the_program_is_told_to_all_who_wait() -> None:
-    meeting = together.Together(lambda loop, count: (loop + count, 1 / 0), 1)
+    meeting = together.Together(lambda loop, count, times: (loop + count, 1 / 0), 1)
     meeting.join()
     with pytest.raises(ZeroDivisionError):
-        meeting.chunk(np.float32(1.0), 3)
+        meeting.chunk(np.float32(1.0), 3, np.float32(0.0))
     meeting.leave()
 
 
 def test_the_shortest_chunk_is_the_chunk_of_all() -> None:
-    meeting = together.Together(lambda loop, count: (loop + count, loop), 2)
+    meeting = together.Together(lambda loop, count, times: (loop + count, loop * times), 2)
     meeting.join()
-    assert meeting.chunk(np.int32(1), 3) == (4, 1), "alone it waits for nobody"
+    assert meeting.chunk(np.int32(1), 3, np.int32(1)) == (4, 1), "alone it waits for nobody"
     meeting.join()
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(meeting.chunk, (np.int32(10), np.int32(20)), (7, 5)))
-    assert results == [(15, 10), (25, 20)]
+        results = list(pool.map(meeting.chunk, (np.int32(10), np.int32(20)), (7, 5), (np.int32(2), np.int32(3))))
+    assert results == [(15, 20), (25, 60)]
 
 
 def test_a_group_on_an_accelerator_is_one_program(monkeypatch: pytest.MonkeyPatch) -> None:

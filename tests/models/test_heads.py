@@ -133,11 +133,14 @@ def test_squashed_actions_are_rescaled_to_the_bounds():
 def test_state_dependent_noise_has_the_variance_its_log_prob_claims():
     head = StateDependentGaussianHead(3, box(size=2), rng(), log_std_init=-1.0)
     features = np.float32([[0.5, -1.0, 2.0]])
-    matrices = head.sample_matrices(rng(), 40_000)
+    draws = head.draw(rng(), 40_000)
     mean = np.zeros((40_000, 2), np.float32)
-    drawn = head.sample_with_matrices(mean, np.repeat(features, 40_000, 0), matrices)
-    claimed = head(torch.from_numpy(features)).log_std.exp().detach().numpy()[0]
-    assert drawn.std(0) == pytest.approx(claimed, rel=0.02)
+    for moved in (0.0, 1.0):  # the draws stay, the standard deviation does not
+        with torch.no_grad():
+            head.log_std += moved
+        drawn = head.sample_with_draws(mean, np.repeat(features, 40_000, 0), draws)
+        claimed = head(torch.from_numpy(features)).log_std.exp().detach().numpy()[0]
+        assert drawn.std(0) == pytest.approx(claimed, rel=0.02)
 
 
 def test_initial_gains():

@@ -78,6 +78,32 @@ def test_ratios_are_against_the_best_peer() -> None:
     assert harness.times_better({"contestants": entries}, "ours", Measure("unknown", "x", "lower")) is None
 
 
+def test_who_does_not_reach_the_score_in_every_run_has_no_ratio(tmp_path: Path, result: Any) -> None:
+    """Ours scores 50, 50.5 and 51: a floor of 50.2 is not reached by the first run. Theirs has no score."""
+    fast = contest(tmp_path)
+    strict = replace(fast, measures=(SPEED, Measure("score", "score", None, 1, floor=50.2)))
+    assert harness.times_better(result, "ours", SPEED, fast.measures) == pytest.approx(101 / 11)
+    assert harness.times_better(result, "ours", SPEED, strict.measures) is None
+    text = page.section(strict, result)
+    assert "- **No result** for ours: its runs must all end at 50.2, but seed 0 ended at 50.0." in text
+    assert "×" not in text
+    for run in result["contestants"]["theirs"]["runs"]:
+        run["score"] = 10.0
+    floor = replace(strict, measures=(SPEED, replace(strict.measures[1], floor=50.0)))
+    assert harness.times_better(result, "ours", SPEED, floor.measures) is None, "nobody is left to compare with"
+
+
+def test_the_algorithms_are_listed_side_by_side() -> None:
+    rejax = contests.CONTESTS["jax_ppo_cartpole"]
+    assert page.settings(rejax)[:2] == ["| algorithm | rl_training | rejax |", "|---|---|---|"]
+    listed = {what: (ours, theirs) for what, ours, theirs in rejax.algorithm}
+    assert listed["value clipping"] == ("0.2", "0.2")
+    assert rejax.contestants[0].settings["hparams"] == {"clip_vf": rejax.settings["clip_coef"], "adam_eps": 1e-8}
+    assert all(held.algorithm for held in contests.CONTESTS.values() if "PPO on" in held.title or "DQN" in held.title)
+    scored = [m for held in contests.CONTESTS.values() for m in held.measures if m.key == "score"]
+    assert {m.floor for m in scored} == {475.0}
+
+
 def test_a_process_is_measured_with_its_children() -> None:
     program = (
         "import json, subprocess, sys, time\n"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rl_training.context import BuildContext
 from rl_training.encoding import to_env
+from rl_training.gsde import due, first_draws
 from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.models.backbones import MLP, TensorObs, numpy_layer
@@ -62,10 +63,7 @@ class ActorCriticPolicy:
     def initial_carry(self, num_envs: int) -> Carry:
         if not isinstance(self.head, StateDependentGaussianHead):
             return {}
-        return {
-            "noise": np.zeros((num_envs, *self.head.log_std.shape), np.float32),
-            "age": np.zeros(num_envs, np.int64),
-        }
+        return first_draws(num_envs, *self.head.log_std.shape)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
@@ -73,8 +71,8 @@ class ActorCriticPolicy:
         mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
         features, mean = self._features_and_mean(self.normalize(obs))
         if isinstance(self.head, StateDependentGaussianHead) and not deterministic:
-            carry = self._refresh_noise(self.head, carry, is_first, rng)
-            actions = self.head.sample_with_matrices(mean, features, carry["noise"])
+            carry = self._with_new_draws(self.head, carry, is_first, rng)
+            actions = self.head.sample_with_draws(mean, features, carry["draws"])
         else:
             actions = self.head.sample(mean, rng, deterministic=deterministic, mask=mask)
         return ActResult(actions, to_env(self.action_space, actions), carry)
@@ -90,16 +88,15 @@ class ActorCriticPolicy:
             latent = self.network.actor(as_tensors(obs, self.device))
             return latent.cpu().numpy(), self.head(latent).mean.cpu().numpy()
 
-    def _refresh_noise(
+    def _with_new_draws(
         self, head: StateDependentGaussianHead, carry: Carry, is_first: Array, rng: np.random.Generator
     ) -> Carry:
-        age = np.where(is_first, 0, carry["age"])
-        stale = age % self.sde_sample_freq == 0 if self.sde_sample_freq > 0 else age == 0
-        noise = carry["noise"]
+        stale, age = due(carry["age"], is_first, self.sde_sample_freq)
+        draws = carry["draws"]
         if stale.any():
-            noise = noise.copy()
-            noise[stale] = head.sample_matrices(rng, int(stale.sum()))
-        return {"noise": noise, "age": age + 1}
+            draws = draws.copy()
+            draws[stale] = head.draw(rng, int(stale.sum()))
+        return {"draws": draws, "age": age}
 
     def state_dict(self) -> StateDict:
         normalizer = {} if self.normalizer is None else self.normalizer.state_dict()

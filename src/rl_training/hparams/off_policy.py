@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from rl_training.hparams.base import STRICT, check_range, supports_anything
@@ -32,10 +33,15 @@ class ReplaySchedule:
     """Transitions per update."""
     learning_starts: int
     """Env steps of random actions before the first update."""
-    updates_per_step: float
+    updates_per_step: float | Fraction
     """Updates per env step, over all environments."""
     n_step: int = 1
     """Rewards that are summed before the target bootstraps."""
+
+    @cached_property
+    def rate(self) -> Fraction:
+        """`updates_per_step` as the fraction that was meant, so that counts of updates are exact integers."""
+        return meant_fraction(self.updates_per_step)
 
     def owed(self, before: int, after: int) -> int:
         """Updates due between two counts of env steps.
@@ -44,10 +50,22 @@ class ReplaySchedule:
         >>> [schedule.owed(step, step + 4) for step in (92, 96, 100, 104, 108, 116)]
         [0, 0, 0, 0, 1, 1]
         """
-        return max(self._done(after) - self._done(before), 0)
+        return max(self.done(after) - self.done(before), 0)
 
-    def _done(self, env_steps: int) -> int:
-        return floor(max(env_steps - self.learning_starts, 0) * self.updates_per_step)
+    def done(self, env_steps: int) -> int:
+        """Updates due since the beginning, at a count of env steps."""
+        return max(env_steps - self.learning_starts, 0) * self.rate.numerator // self.rate.denominator
+
+
+def meant_fraction(number: float | Fraction) -> Fraction:
+    """The simplest fraction that is written as this float.
+
+    >>> [str(meant_fraction(number)) for number in (0.1, 1 / 3, 1e-6, 2.0)]
+    ['1/10', '1/3', '1/1000000', '2']
+    """
+    exact = Fraction(number)
+    near = (exact.limit_denominator(10**digits) for digits in range(1, 18))
+    return next((fraction for fraction in near if float(fraction) == float(number)), exact)
 
 
 @dataclass(frozen=True)

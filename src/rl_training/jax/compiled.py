@@ -3,6 +3,7 @@
 What is sequential is inside the scan over steps and nothing else: noise, the states that ended episodes start from and
 the keys of the environment are drawn for a whole rollout at once, values and log-probabilities are computed in bulk by
 the algorithm. A chunk is a number of such rollouts in one call; the number is an argument, so one program serves all.
+Counts that outgrow 32 bits, and what follows from them, come from the host with each chunk (`timetable.py`).
 
 Randomness is a function of the root key and the number of the rollout. There is no generator state to save.
 """
@@ -10,7 +11,6 @@ Randomness is a function of the root key and the number of the rollout. There is
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,13 +23,11 @@ from rl_training.jax.dist import draw
 from rl_training.jax.executables import Program
 from rl_training.jax.faults import Faults, faults_of
 from rl_training.jax.replay import Ring, empty_ring, sample, store
+from rl_training.jax.timetable import MAX_ROLLOUTS, WORD, Timetable, timetable
 from rl_training.jax.together import Together
 from rl_training.jax.types import Batch, JaxAlgorithm, JaxEnv, Metrics
 from rl_training.seeding import stream
 from rl_training.types import BoxSpec, SpaceSpec
-
-MAX_ROLLOUTS = 64
-"""Rollouts per chunk at most: room for their metrics and rewards is part of the program."""
 
 
 class Loop(NamedTuple):
@@ -41,7 +39,7 @@ class Loop(NamedTuple):
     is_first: Any
     key: Any
     rollouts: Any
-    """Rollouts done so far."""
+    """Rollouts done so far, modulo 2^32; `root_key` has what is beyond."""
     replay: Any = ()
     """The ring that an off-policy algorithm learns from."""
 
@@ -65,8 +63,8 @@ class Driver(NamedTuple):
     """(learner state, root key) -> nothing, but both programs are on their way"""
     start: Callable[[Any, Any], Loop]
     """(learner state, root key) -> the loop before its first rollout"""
-    chunk: Callable[[Loop, Any], tuple[Loop, Record]]
-    """(loop, number of rollouts) -> the loop after them; the loop that went in is gone"""
+    chunk: Callable[[Loop, Any, Timetable], tuple[Loop, Record]]
+    """(loop, number of rollouts, their timetable) -> the loop after them; the loop that went in is gone"""
     together: Together | None = None
     """Where runs meet that take their chunks as one program; then a chunk may be shorter than asked for."""
 
@@ -96,14 +94,14 @@ def make_driver(
         row = jax.eval_shape(partial(first_row, algorithm, env, num_envs), loop)
         return loop._replace(replay=empty_ring(row, max(replay_size // num_envs, 1) * num_envs))
 
-    def chunk(loop: Loop, count: Any) -> tuple[Loop, Record]:
-        after, shapes = jax.eval_shape(iterate, loop)
+    def chunk(loop: Loop, count: Any, times: Timetable) -> tuple[Loop, Record]:
+        after, shapes = jax.eval_shape(iterate, loop, jax.tree.map(lambda table: table[0], times))
         check_unchanged(loop.learner, after.learner, "learn or observe", "state")
         check_metrics(shapes.metrics)
         empty = jax.tree.map(lambda x: jnp.zeros((MAX_ROLLOUTS, *x.shape), x.dtype), shapes)
 
         def body(i: Any, carried: tuple[Loop, Record]) -> tuple[Loop, Record]:
-            loop, row = iterate(carried[0])
+            loop, row = iterate(carried[0], jax.tree.map(lambda table: table[i], times))
             return loop, jax.tree.map(lambda rows, new: rows.at[i].set(new), carried[1], row)
 
         carried: tuple[Loop, Record] = jax.lax.fori_loop(0, count, body, (loop, empty))
@@ -117,23 +115,24 @@ def make_driver(
 
     def prepare(learner: Any, key: Any) -> None:
         first.prepare(learner, key)
-        advance.prepare(jax.eval_shape(first.jitted, learner, key), np.int32(0))
+        loop = jax.eval_shape(first.jitted, learner, key)
+        advance.prepare(loop, np.int32(0), timetable(algorithm, num_envs, env_steps=0, count=1))
 
     return Driver(prepare, first, advance)
 
 
-def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> tuple[Loop, Record]:
-    """One rollout and what is learnt from it."""
+def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop, times: Timetable) -> tuple[Loop, Record]:
+    """One rollout and what is learnt from it; `times` is its row of the timetable."""
     learn_key, *rollout_keys = split_for(jax.random.fold_in(loop.key, loop.rollouts + 1), algorithm.rollout_length)
     drawn = draws(algorithm, env, num_envs, rollout_keys)
     if algorithm.replay is None:
-        env_steps = loop.rollouts * float(algorithm.rollout_length * num_envs)
+        env_steps = times.env_steps[0]
         policy = algorithm.policy(loop.learner, env_steps)
         loop, batch = rollout(algorithm, env, policy, loop, drawn)
         learner, metrics = algorithm.learn(loop.learner, batch, env_steps, learn_key)
         loop, updates = loop._replace(learner=learner), jnp.ones((), jnp.int32)
     else:
-        loop, batch, metrics, updates = replay_block(algorithm, env, num_envs, loop, drawn, learn_key)
+        loop, batch, metrics, updates = replay_block(algorithm, env, loop, times, drawn, learn_key)
     loop = loop._replace(learner=algorithm.observe(loop.learner, batch), rollouts=loop.rollouts + 1)
     faults = faults_of(batch, loop.learner)
     return loop, Record(metrics, batch["rewards"], batch["terminated"], batch["truncated"], updates, faults)
@@ -183,38 +182,34 @@ def env_step(
 
 
 def replay_block(
-    algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop, drawn: Any, key: Any
+    algorithm: JaxAlgorithm, env: JaxEnv, loop: Loop, times: Timetable, drawn: Any, key: Any
 ) -> tuple[Loop, Batch, Metrics, Any]:
     """`rollout_length` steps of every environment, each followed by the updates it owes; metrics are their means."""
     schedule = algorithm.replay
     assert schedule is not None
-    begin = loop.rollouts * np.uint32(algorithm.rollout_length * num_envs)
     learner_shapes = jax.eval_shape(lambda x: x, loop.learner)
-    update = jax.jit(partial(update_from, algorithm, num_envs, key))
-    after, metrics = jax.eval_shape(update, loop.replay, begin, learner_shapes, begin)
+    update = jax.jit(partial(update_from, algorithm, len(loop.is_first), key))
+    after, metrics = jax.eval_shape(update, loop.replay, times.env_steps[0], learner_shapes, times.learns[0])
     check_unchanged(learner_shapes, after, "learn", "state")
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
 
-    def step(carried: tuple[Any, ...], inputs: tuple[Any, Any]) -> tuple[Any, Batch]:
-        (where, learner, ring, totals), (t, drawn) = carried, inputs
-        before = begin + t * np.uint32(num_envs)
-        after = before + np.uint32(num_envs)
+    def step(carried: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, Batch]:
+        (where, learner, ring, totals), (before, after, learns, owed, drawn) = carried, inputs
         where, row = env_step(algorithm, env, algorithm.policy(learner, before), where, drawn)
         ring = store(ring, row)
 
         def learn(i: Any, learnt: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
-            learner, metrics = update(ring, after, learnt[0], i)
+            learner, metrics = update(ring, after, learnt[0], learns + i)
             return learner, jax.tree.map(jnp.add, learnt[1], metrics)
 
-        bounds = (learns_done(algorithm, before), learns_done(algorithm, after))
-        learner, totals = jax.lax.fori_loop(*bounds, learn, (learner, totals))
+        learner, totals = jax.lax.fori_loop(np.uint32(0), owed, learn, (learner, totals))
         return (where, learner, ring, totals), {name: row[name] for name in BLOCK_FIELDS}
 
     carried = ((loop.env, loop.carry, loop.is_first), loop.learner, loop.replay, none)
-    steps = jnp.arange(algorithm.rollout_length, dtype=jnp.uint32)
-    (where, learner, ring, totals), batch = jax.lax.scan(step, carried, (steps, drawn))
-    end = begin + np.uint32(algorithm.rollout_length * num_envs)
-    learns = (learns_done(algorithm, end) - learns_done(algorithm, begin)).astype(jnp.int32)
+    steps, done = times  # differences of counts modulo 2^32 are right also where they wrap
+    inputs = (steps[:-1], steps[1:], done[:-1], done[1:] - done[:-1], drawn)
+    (where, learner, ring, totals), batch = jax.lax.scan(step, carried, inputs)
+    learns = (done[-1] - done[0]).astype(jnp.int32)
     metrics = jax.tree.map(lambda total: total / jnp.maximum(learns, 1), totals)
     state, carry, is_first = where
     loop = loop._replace(env=state, carry=carry, is_first=is_first, learner=learner, replay=ring)
@@ -240,25 +235,15 @@ def update_from(
         n_step=schedule.n_step,
         gamma=learner.hyper["gamma"],
     )
-    learner, metrics = algorithm.learn(learner, batch, env_steps.astype(jnp.float32), learn_key)
+    learner, metrics = algorithm.learn(learner, batch, env_steps, learn_key)
     return learner, metrics
-
-
-def learns_done(algorithm: JaxAlgorithm, env_steps: Any) -> Any:
-    """Calls of `learn` that are due at a count of env steps: `ReplaySchedule` in integers, which do not round."""
-    schedule = algorithm.replay
-    assert schedule is not None
-    ratio = Fraction(schedule.updates_per_step).limit_denominator(1000) / algorithm.updates_per_learn
-    started = jnp.maximum(env_steps, np.uint32(schedule.learning_starts)) - np.uint32(schedule.learning_starts)
-    updates, steps = np.uint32(ratio.numerator), np.uint32(ratio.denominator)
-    return started // steps * updates + started % steps * updates // steps  # a plain product would run over
 
 
 def first_row(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> Batch:
     """The shape of what one step stores."""
     keys = split_for(loop.key, algorithm.rollout_length)[1:]
     drawn = jax.tree.map(lambda x: x[0], draws(algorithm, env, num_envs, keys))
-    policy = algorithm.policy(loop.learner, loop.rollouts)
+    policy = algorithm.policy(loop.learner, jnp.zeros(()))
     return env_step(algorithm, env, policy, (loop.env, loop.carry, loop.is_first), drawn)[1]
 
 
@@ -287,11 +272,12 @@ def rows_like(flags: Any, leaf: Any) -> Any:
     return flags.reshape(-1, *(1,) * (leaf.ndim - 1))
 
 
-def root_key(seed: int) -> Any:
-    """The key of a run, from its own stream: `jax.random.key(word)`, without compiling two programs for it."""
-    return jax.random.wrap_key_data(root_words(seed))
+def root_key(seed: int, number: int = 0) -> Any:
+    """The key that rollout or update `number` of a run folds its own number into, modulo 2^32: from the run's own
+    stream, `jax.random.key(word)` without compiling two programs for it. Every 2^32 numbers it is another one."""
+    return jax.random.wrap_key_data(root_words(seed, number))
 
 
-def root_words(seed: int) -> Any:
+def root_words(seed: int, number: int = 0) -> Any:
     """What that key is made of."""
-    return np.array([0, stream(seed, "compiled").integers(2**32)], np.uint32)
+    return np.array([number // WORD, stream(seed, "compiled").integers(WORD)], np.uint32)

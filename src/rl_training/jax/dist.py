@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.gsde import due
 from rl_training.jax.types import Noise
 from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
 
@@ -44,7 +45,7 @@ class Distribution(NamedTuple):
     """(parameters, actions, mask) -> log-probability and entropy of each row, (B,)"""
     has_log_std: bool = False
     state_dependent: bool = False
-    """gSDE: noise is a matrix (F, size) for each row, which lasts for some steps; see `renewed`."""
+    """gSDE: noise is a standard normal matrix (F, size) for each row, which lasts for some steps; see `renewed`."""
 
 
 def distribution(space: SpaceSpec, *, use_sde: bool = False) -> Distribution:
@@ -144,7 +145,8 @@ def state_dependent_gaussian(shape: tuple[int, ...]) -> Distribution:
         means = parameters.outputs
         if not deterministic:
             xp = np if isinstance(means, np.ndarray) else jnp
-            means = means + xp.einsum("bf,bfa->ba", parameters.features, noise)
+            matrices = xp.exp(parameters.log_std) * noise
+            means = means + xp.einsum("bf,bfa->ba", parameters.features, matrices)
         return means.reshape(-1, *shape)
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
@@ -157,18 +159,11 @@ def state_dependent_gaussian(shape: tuple[int, ...]) -> Distribution:
     return plain._replace(sample=sample, logprob_entropy=logprob_entropy, state_dependent=True)
 
 
-def first_matrices(num_envs: int, features: int, size: int) -> dict[str, Any]:
-    """What a policy with gSDE carries before its first step: matrices that are drawn when they are `age` 0."""
-    return {"noise": np.zeros((num_envs, features, size), np.float32), "age": np.zeros(num_envs, np.int32)}
-
-
-def renewed(carry: dict[str, Any], is_first: Any, log_std: Any, noise: Any, every: int) -> dict[str, Any]:
-    """The matrices for this step: new ones from standard normal `noise` at the beginning of an episode and `every` so
-    many steps (-1: never), else those of the step before."""
+def renewed(carry: dict[str, Any], is_first: Any, noise: Any, every: int) -> dict[str, Any]:
+    """The draws for this step: the new ones in `noise` where they are due, else those of the step before."""
     xp = np if isinstance(noise, np.ndarray) else jnp
-    age = xp.where(is_first, 0, carry["age"])
-    stale = age % every == 0 if every > 0 else age == 0
-    return {"noise": xp.where(stale[:, None, None], xp.exp(log_std) * noise, carry["noise"]), "age": age + 1}
+    stale, age = due(carry["age"], is_first, every)
+    return {"draws": xp.where(stale[:, None, None], noise, carry["draws"]), "age": age}
 
 
 def masked(logits: Any, mask: Any) -> Any:

@@ -7,7 +7,6 @@ uses the same object for everything but learning: it holds the state, the policy
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -25,6 +24,7 @@ from rl_training.jax.nets import runs_in_numpy
 from rl_training.jax.policy import JaxPolicy
 from rl_training.jax.programs import fingerprint, shape_of, shared
 from rl_training.jax.pytrees import restored, tree_state
+from rl_training.jax.timetable import WORD, schedule_of
 from rl_training.jax.types import JaxAlgorithm
 from rl_training.registry import check_call, did_you_mean, import_own
 from rl_training.types import Array, Batch, ConfigError, Obs, StateDict, UpdateResult
@@ -63,19 +63,16 @@ class HostAlgorithm:
                 "the environment gave steps that are no transitions (autoreset NEXT_STEP or a lost worker), which "
                 "backend jax cannot learn from; use env.vectorization: sync, or backend: torch"
             )
-        counts = np.float32(self.progress.env_steps), np.uint32(self.progress.updates)
-        self.state, metrics = self._learn(self.state, dense(batch), *counts, self._key_words)
+        env_steps, updates = self.progress.env_steps, self.progress.updates
+        words = self._key_words if updates < WORD else root_words(self.seed, updates)
+        counts = np.float32(env_steps), np.uint32(updates % WORD)
+        self.state, metrics = self._learn(self.state, dense(batch), *counts, words)
         return UpdateResult({name: float(value) for name, value in metrics.items()})
 
     @property
     def schedule(self) -> ReplaySchedule | None:
         """When an off-policy trainer calls `update`, with how much."""
-        schedule, updates = self.functions.replay, self.updates_per_learn
-        if schedule is None or updates == 1:
-            return schedule
-        return replace(
-            schedule, batch_size=schedule.batch_size * updates, updates_per_step=schedule.updates_per_step / updates
-        )
+        return schedule_of(self.functions)
 
     def observe(self, batch: Batch) -> None:
         self.state = self._observe(self.state, dense(batch))

@@ -8,6 +8,7 @@ compiled call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.config import BackboneConfig
-from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves
+from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves, picture_axes, pictures_of
 from rl_training.jax.checks import check_network
-from rl_training.registry import check_call, networks
+from rl_training.registry import check_call, did_you_mean, networks, networks_for
 from rl_training.types import (
     ACTION_MASK,
     BoxSpec,
@@ -198,27 +199,28 @@ NATURE = {"channels": (32, 64, 64), "kernels": (8, 4, 3), "strides": (4, 2, 1)}
 
 def cnn(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     """Convolutions over a picture, then fully connected layers; whatever else is observed joins between the two.
+    `encoding.picture_axes` says which axis holds the channels.
 
     `kwargs` may give other `channels`, `kernels` and `strides`; without them they are those of the Nature paper.
     """
     leaves = observation_leaves(space)
-    pictures = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, BoxSpec) and len(leaf.shape) == 3}
+    boxes = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, BoxSpec) and len(leaf.shape) == 3}
+    pictures = pictures_of(space) or boxes
     if len(pictures) != 1:
         raise ConfigError(f"network 'cnn' needs one picture (a Box of three axes) to look at, not {len(pictures)}")
     ((picture, leaf),) = pictures.items()
     others = {name: other for name, other in leaves.items() if name != picture}
-    plan = convolutions(cfg)
-    channels_first = leaf.shape[0] == min(leaf.shape)
-    shape = leaf.shape if channels_first else (leaf.shape[2], *leaf.shape[:2])
-    sizes = [shape]
-    for number, (channels, kernel, stride) in enumerate(plan):
+    plan, axes = convolutions(cfg), picture_axes(leaf.shape)
+    *channels, height, width = (leaf.shape[axis] for axis in axes)
+    sizes = [(math.prod(channels), height, width)]
+    for number, (filters, kernel, stride) in enumerate(plan):
         _, height, width = sizes[-1]
         if kernel > min(height, width):
             raise ConfigError(
                 f"network 'cnn': convolution {number} looks at {kernel} x {kernel} of a picture that is {height} x "
                 f"{width} there; set smaller network.*.kwargs.kernels and strides"
             )
-        sizes.append((channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1))
+        sizes.append((filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1))
     features = int(np.prod(sizes[-1])) + sum(map(leaf_features, others.values()))
     activation, gain = ACTIVATIONS[cfg.activation], GAINS.get(cfg.activation, 1.0)
     rest = dense_layers([features, *cfg.hidden_dims], cfg)
@@ -234,7 +236,7 @@ def cnn(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     def apply(params: Params, obs: Any) -> Any:
         by_name = obs if isinstance(obs, dict) else {picture: obs}
         x = jnp.asarray(by_name[picture], jnp.float32) / (255.0 if leaf.dtype == np.uint8 else 1.0)
-        x = x if channels_first else jnp.moveaxis(x, 3, 1)
+        x = x.transpose(0, *(1 + axis for axis in axes)).reshape(-1, *sizes[0])
         for i, (_, _, stride) in enumerate(plan):
             weight, bias = params[f"convolutions.{2 * i}.weight"], params[f"convolutions.{2 * i}.bias"]
             x = jax.lax.conv(x, weight, (stride, stride), "VALID")
@@ -303,8 +305,7 @@ def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     """The backbone a config names: built in, or a function (space, config) -> Network of a user's by dotted path."""
     what = f"network '{cfg.type}'"
     if cfg.type not in BACKBONES and ":" not in cfg.type:
-        known = ", ".join(sorted(BACKBONES))
-        raise ConfigError(f"unknown {what} for backend jax (known: {known}; your own: 'package.module:name')")
+        raise ConfigError(f"unknown {what}{did_you_mean(cfg.type, BACKBONES)} ({networks_for('jax')})")
     creator = BACKBONES[cfg.type] if cfg.type in BACKBONES else networks.get(cfg.type)
     check_call(creator, what, {"observation_space": space, "config": cfg})
     network = creator(space, cfg)

@@ -11,6 +11,8 @@ import numpy as np
 from rl_training.jax.types import Hyper
 
 BETA1, BETA2 = 0.9, 0.999
+LAST_STEP = np.iinfo(np.int32).max
+"""Where the count of steps stays."""
 
 
 class AdamState(NamedTuple):
@@ -26,7 +28,7 @@ def adam_init(params: Any) -> AdamState:
 
 def adam(params: Any, grads: Any, state: AdamState, *, learning_rate: Any, eps: Any) -> tuple[Any, AdamState]:
     """One step: (parameters, moments)."""
-    steps = state.steps + 1
+    steps = state.steps + (state.steps < LAST_STEP)  # behind it 1 - beta^t is 1, whatever t
     mean = jax.tree.map(lambda m, g: m + (1.0 - BETA1) * (g - m), state.mean, grads)
     square = jax.tree.map(lambda v, g: BETA2 * v + (1.0 - BETA2) * g * g, state.square, grads)
     count = steps.astype(jnp.float32)

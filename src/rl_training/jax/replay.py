@@ -15,7 +15,7 @@ import numpy as np
 
 from rl_training.jax.types import Array, Batch
 from rl_training.row_log import Lineage, RowLog
-from rl_training.types import CheckpointError, StateDict
+from rl_training.types import CheckpointError, Progress, StateDict
 
 FIELDS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
 
@@ -26,7 +26,7 @@ class Ring(NamedTuple):
     rows: dict[str, Any]
     """(capacity, ...) by the names in FIELDS."""
     written: Any
-    """Rows so far, also those that were overwritten."""
+    """Rows so far up to the first `capacity`, then `capacity` and the place of the next row: see `folded`."""
 
 
 def empty_ring(row: Batch, capacity: int) -> Ring:
@@ -48,7 +48,13 @@ def store(ring: Ring, row: Batch) -> Ring:
         ring.rows,
         {name: row[name] for name in FIELDS},
     )
-    return Ring(rows, ring.written + np.uint32(num_envs))
+    written, capacity = ring.written + np.uint32(num_envs), np.uint32(capacity_of(ring))
+    return Ring(rows, jnp.where(written == 2 * capacity, capacity, written))
+
+
+def folded(written: int, capacity: int) -> np.uint32:
+    """A count of rows as a ring holds it: below 2 x capacity, so that it never wraps, and the same modulo capacity."""
+    return np.uint32(written if written < capacity else capacity + written % capacity)
 
 
 def sample(ring: Ring, key: Array, batch_size: int, *, num_envs: int, n_step: int, gamma: Any) -> Batch:
@@ -101,8 +107,10 @@ class Holder(Protocol):
 class SavedRing:
     """The ring in a run's loop, as checkpoints know it."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: Holder, progress: Progress) -> None:
         self.holder = holder
+        self.progress = progress
+        """Every env step of the run is a row."""
         self.num_envs = len(holder.loop.is_first)
         self.capacity = capacity_of(holder.loop.replay)
         self.memory_bytes = sum(int(leaf.nbytes) for leaf in jax.tree.leaves(holder.loop.replay))
@@ -111,7 +119,7 @@ class SavedRing:
     def state_dict(self) -> StateDict:
         """The rows as views: write them or copy them before the next chunk."""
         ring: Ring = self.holder.loop.replay
-        written = int(ring.written)
+        written = self.progress.env_steps
         columns = {name: np.asarray(leaf) for name, leaf in columns_of(ring.rows).items()}
         rows = RowLog(columns, max(written - self.capacity, 0), written, self._lineage)
         return {"rows": rows, "num_envs": self.num_envs}
@@ -124,7 +132,8 @@ class SavedRing:
             )
         rows = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self.holder.loop.replay.rows)
         self._lineage = state["rows"].copy_into(columns_of(rows))
-        self.holder.loop = self.holder.loop._replace(replay=Ring(rows, np.uint32(state["rows"].stop)))
+        written = folded(state["rows"].stop, self.capacity)
+        self.holder.loop = self.holder.loop._replace(replay=Ring(rows, written))
 
 
 def columns_of(rows: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Running statistics and the two normalisers made of them, as pure functions on float32 pytrees.
 
 The twins of `rl_training.normalization`. Compiled code has no float64: the mean is kept as a float32 and what that
-cannot hold, so that deviations from a mean of 1e5 are still exact to a float32's last digits.
+cannot hold, so that deviations from a mean of 1e5 are still exact to a float32's last digits. A float32 sum also stops
+growing when it is 2^24 times as large as what is added: counts stay below that (`longest_window`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LONE = "obs"
 
 
 class Statistics(NamedTuple):
-    """Mean (`mean + residual`), sum of squared deviations from it, and number of rows."""
+    """Mean (`mean + residual`), sum of squared deviations from it, and number of rows; see `longest_window`."""
 
     mean: Any
     residual: Any
@@ -61,9 +62,16 @@ def from_either_backend(state: StateDict) -> StateDict:
     return {key: one(leaf) for key, leaf in state.items()}
 
 
+def longest_window(rows: int) -> int:
+    """How many rows statistics remember that are given `rows` at a time. From there on older rows count for less, by
+    the same factor in the number of rows and in the sum of their squares: mean and variance are those of a window of
+    about this length. Beyond it the sum would lose what is added, and later the count would wrap."""
+    return min(rows << 20, 1 << 31)
+
+
 def merged(statistics: Statistics, rows: Any) -> Statistics:
     """Take in rows (B, *shape), by sums of squared deviations (Chan et al. 1979)."""
-    count = len(rows)
+    count, longest = len(rows), longest_window(len(rows))
     before = statistics.count.astype(jnp.float32)
     total = before + count
     centred = (rows - statistics.mean) - statistics.residual
@@ -74,7 +82,11 @@ def merged(statistics: Statistics, rows: Any) -> Statistics:
     mean = statistics.mean + step
     residual = step - (mean - statistics.mean)
     deviations = statistics.deviations + within + jnp.square(delta) * (before * count / total)
-    return Statistics(mean, residual, deviations, statistics.count + np.uint32(count))
+    forgets = statistics.count > np.uint32(longest - count)
+    deviations = jnp.where(forgets, deviations * (float(longest) / total), deviations)
+    return Statistics(
+        mean, residual, deviations, jnp.where(forgets, np.uint32(longest), statistics.count + np.uint32(count))
+    )
 
 
 def inverse_std(statistics: Statistics) -> Any:

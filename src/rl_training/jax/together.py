@@ -25,17 +25,17 @@ Advanced = tuple[Any, Any]
 class Together:
     """Where up to `width` runs meet; a chunk is as long as the shortest that one of them asks for."""
 
-    def __init__(self, chunk: Callable[[Any, Any], Advanced], width: int, description: str | None = None) -> None:
-        def together(loops: tuple[Any, ...], count: Any) -> tuple[Advanced, ...]:
-            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *loops)
-            advanced = jax.vmap(chunk, in_axes=(0, None))(stacked, count)
+    def __init__(self, chunk: Callable[[Any, Any, Any], Advanced], width: int, description: str | None = None) -> None:
+        def together(runs: tuple[tuple[Any, Any], ...], count: Any) -> tuple[Advanced, ...]:
+            loops, times = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+            advanced = jax.vmap(chunk, in_axes=(0, None, 0))(loops, count, times)
             return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], advanced) for i in range(width))
 
         self.width = width
         self.program = Program(together, description)
         self.lock = threading.Lock()
         self.members = 0
-        self.waiting: list[tuple[Any, int, Future[Advanced]]] = []
+        self.waiting: list[tuple[tuple[Any, Any], int, Future[Advanced]]] = []
 
     def join(self) -> None:
         """One more run takes part: the others wait for it."""
@@ -47,11 +47,11 @@ class Together:
             self.members -= 1
             self._go()
 
-    def chunk(self, loop: Any, count: Any) -> Advanced:
-        """The loop after at most `count` rollouts, as soon as the others have come here too."""
+    def chunk(self, loop: Any, count: Any, times: Any) -> Advanced:
+        """The loop after at most `count` rollouts, as soon as the others have come here too; `times` are its own."""
         result: Future[Advanced] = Future()
         with self.lock:
-            self.waiting.append((loop, int(count), result))
+            self.waiting.append(((loop, times), int(count), result))
             self._go()
         return result.result()
 
@@ -59,11 +59,11 @@ class Together:
         """Advance those who wait, if nobody is missing."""
         if not self.waiting or len(self.waiting) < min(self.members, self.width):
             return
-        loops, counts, results = zip(*self.waiting, strict=True)
+        runs, counts, results = zip(*self.waiting, strict=True)
         self.waiting = []
         try:
-            copies = [loops[0]] * (self.width - len(loops))
-            advanced = self.program((*loops, *copies), np.int32(min(counts)))
+            copies = [runs[0]] * (self.width - len(runs))
+            advanced = self.program((*runs, *copies), np.int32(min(counts)))
         except Exception as error:  # who asked is told, whoever made the call
             for result in results:
                 result.set_exception(error)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from rl_training.config import BackboneConfig
 from rl_training.encoding import encode_leaf_numpy, leaf_features, observation_leaves
 from rl_training.models.initialization import linear
-from rl_training.registry import JAX_NETWORKS, check_call, networks
+from rl_training.registry import JAX_NETWORKS, check_call, networks, networks_for
 from rl_training.types import (
     Array,
     BoxSpec,
@@ -130,7 +130,7 @@ def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generat
     """The backbone a config names: built in, registered, or a user's class by dotted path."""
     what = f"network '{cfg.type}'"
     if cfg.type in JAX_NETWORKS:
-        raise ConfigError(f"{what} has no torch implementation; use backend: jax")
+        raise ConfigError(f"{what} has no torch implementation; use backend: jax ({networks_for('torch')})")
     creator = networks.get(cfg.type)
     check_call(creator, what, {"observation_space": space, "config": cfg, "rng": rng})
     backbone = creator(space, cfg, rng)

@@ -142,7 +142,7 @@ class StateDependentGaussianHead(ActionHead):
     """gSDE (Raffin et al. 2022, arXiv:2005.05719): noise that is a linear function of the features.
 
     Between two draws of its matrix the noise is a deterministic function of the state, so the exploration is smooth.
-    The matrix belongs to the acting policy's carry; here it only enters through the variance it implies.
+    The draws belong to the acting policy's carry (`rl_training.gsde`); the present `log_std` scales them.
     """
 
     def __init__(self, features: int, space: BoxSpec, rng: np.random.Generator, log_std_init: float = 0.0) -> None:
@@ -159,14 +159,14 @@ class StateDependentGaussianHead(ActionHead):
     def logprob_entropy(self, params: ActionParams, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         return gaussian_logprob_entropy(params, actions.flatten(1))
 
-    def sample_matrices(self, rng: np.random.Generator, count: int) -> Array:
-        """Fresh noise matrices (count, features, A)."""
-        std = np.exp(self.log_std.detach().cpu().numpy())
-        return cast(Array, std * rng.standard_normal((count, *std.shape), dtype=np.float32))
+    def draw(self, rng: np.random.Generator, count: int) -> Array:
+        """Standard normal numbers for noise matrices (count, features, A)."""
+        return rng.standard_normal((count, *self.log_std.shape), dtype=np.float32)
 
-    def sample_with_matrices(self, mean: Array, features: Array, matrices: Array) -> Array:
-        """Actions under the given noise matrices, a row each."""
-        noisy = mean + np.einsum("bf,bfa->ba", features, matrices)
+    def sample_with_draws(self, mean: Array, features: Array, draws: Array) -> Array:
+        """Actions under the noise matrices that the present standard deviations make of `draws`, a row each."""
+        std = np.exp(self.log_std.detach().cpu().numpy())
+        noisy = mean + np.einsum("bf,bfa->ba", features, std * draws)
         return cast(Array, noisy.reshape(len(mean), *self.shape))
 
     def sample(self, mean: Array, rng: np.random.Generator, *, deterministic: bool, mask: Array | None) -> Array:

@@ -14,13 +14,15 @@ import numpy as np
 
 from rl_training.collector import CollectStats, Episode
 from rl_training.eval import EvalResult
+from rl_training.gsde import carry_like
 from rl_training.guards import Guard, part_suspects, search
-from rl_training.jax.compiled import MAX_ROLLOUTS, Driver, Loop, Record
+from rl_training.jax.compiled import Driver, Loop, Record, root_key
 from rl_training.jax.evaluation import Evaluation
 from rl_training.jax.faults import Faults, are_none, in_batch, in_learner
 from rl_training.jax.host import HostAlgorithm
 from rl_training.jax.pytrees import restored, tree_state
 from rl_training.jax.replay import SavedRing
+from rl_training.jax.timetable import MAX_ROLLOUTS, WORD, timetable
 from rl_training.trainers.base import Report, Trainer
 from rl_training.trainers.on_policy import prefixed, rollout_metrics
 from rl_training.types import Array, Metrics, Progress, StateDict, Stateful
@@ -62,6 +64,7 @@ class Position:
 
     def load_state_dict(self, state: StateDict, /) -> None:
         names = ("env", "carry", "is_first", "rollouts")
+        state = {**state, "carry": carry_like(self.loop.carry, state["carry"])}
         parts = {name: restored(getattr(self.loop, name), state[name], f"env/{name}") for name in names}
         self.loop = self.loop._replace(**parts)
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
@@ -92,10 +95,11 @@ class CompiledTrainer(Trainer):
         if ahead:
             driver.prepare(algorithm.state, algorithm.key)
         self.position = Position(driver.start(algorithm.state, algorithm.key))
-        self.rollout_steps = self.num_steps * len(self.position.loop.is_first)
+        self.num_envs = len(self.position.loop.is_first)
+        self.rollout_steps = self.num_steps * self.num_envs
         self.schedule = algorithm.functions.replay
         self.learning_starts = self.schedule.learning_starts if self.schedule is not None else 0
-        self.buffer = SavedRing(self.position) if self.schedule is not None else None
+        self.buffer = SavedRing(self.position, progress) if self.schedule is not None else None
         """The ring of an off-policy algorithm, as checkpoints know it."""
         self.evaluation: Evaluation | None = None
         """Plays the evaluations, where they are compiled too."""
@@ -105,13 +109,16 @@ class CompiledTrainer(Trainer):
             driver.together.join()
 
     def train_step(self) -> Metrics:
-        count = self.rollouts_ahead()
+        count, done = self.rollouts_ahead(), self.progress.env_steps
         began = perf_counter()
         with self.clock.measure("compiled"):
             loop = self.position.loop._replace(learner=self.algorithm.state)
-            self.position.loop, record = self.driver.chunk(loop, np.int32(count))
+            if (number := done // self.rollout_steps + 1) >= WORD:
+                loop = loop._replace(key=root_key(self.algorithm.seed, number))
+            times = timetable(self.algorithm.functions, self.num_envs, done, count)
+            self.position.loop, record = self.driver.chunk(loop, np.int32(count), times)
             self.algorithm.state = self.position.loop.learner
-        count = int(self.position.loop.rollouts) - self.progress.env_steps // self.rollout_steps
+        count = (int(self.position.loop.rollouts) - done // self.rollout_steps) % WORD
         self._set_pace(count, perf_counter() - began)
         self.history = self._reports(count, record)
         self._check(record.faults)
@@ -131,9 +138,10 @@ class CompiledTrainer(Trainer):
         if self.total_episodes is not None:
             return 1  # episodes are counted on the host
         ways = [every - done % every for every in self.stops]
+        ways.append((WORD - (done // rollout + 1) % WORD) * rollout)  # rollouts of a chunk share one key
         if self.total_timesteps > done:
             ways.append(self.total_timesteps - done)
-        return min(self.pace, *(-(-way // rollout) for way in ways)) if ways else self.pace
+        return min(self.pace, *(-(-way // rollout) for way in ways))
 
     def _set_pace(self, count: int, seconds: float) -> None:
         """Grows from one rollout, whose time is that of compiling, by at most a factor of eight."""
@@ -162,7 +170,7 @@ class CompiledTrainer(Trainer):
         if self.guard.level == "off" or are_none(faults):
             return
         for k, report in enumerate(self.history):
-            if found := in_batch(faults, k, len(self.position.loop.is_first)):
+            if found := in_batch(faults, k, self.num_envs):
                 raise self.guard.error(found, report.before)
             self.guard.check_update(report.metrics, None, tuple, report.before)
             if found := search(part_suspects(self.algorithm.named(in_learner(faults, k, self.algorithm.state)))):

@@ -16,7 +16,7 @@ from rl_training.context import BuildContext
 from rl_training.hparams.dqn import SPEC, DQNConfig
 from rl_training.jax.action_values import action_values
 from rl_training.jax.algorithms.off_policy import HYPER as OFF_POLICY_HYPER
-from rl_training.jax.algorithms.off_policy import Acting, Learner, State, Transitions, following, td_targets
+from rl_training.jax.algorithms.off_policy import Acting, Learner, State, Transitions, following, one_more, td_targets
 from rl_training.jax.dist import masked
 from rl_training.jax.nets import Params, action_mask, library
 from rl_training.jax.optimizer import optimizer_step
@@ -108,7 +108,7 @@ class DeepQ(Learner):
         grads, metrics = jax.grad(self.loss, has_aux=True)(state.params, rows, targets)
         learning_rate = self.learning_rate(state, env_steps)
         params, optimizer, norm = optimizer_step(state.params, grads, state.optimizer["q"], state.hyper, learning_rate)
-        updates = state.updates + np.uint32(1)
+        updates = one_more(state.updates, self.hp.target_every_updates)
         moves = updates % np.uint32(self.hp.target_every_updates) == 0
         target = following(state.targets["q"], params, jnp.where(moves, state.hyper["tau"], 0.0))
         state = state._replace(params=params, targets={"q": target}, optimizer={"q": optimizer}, updates=updates)

@@ -51,6 +51,7 @@ class State(NamedTuple):
     optimizer: dict[str, AdamState]
     reward_normalizer: RewardStatistics | None
     updates: Any
+    """So far, for rhythms of them; 32 bits, see `one_more`."""
     hyper: Hyper
 
 
@@ -96,6 +97,13 @@ def following(target: Params, source: Params, tau: Any) -> Params:
 
     moved: Params = jax.tree.map(follow, target, source)
     return moved
+
+
+def one_more(updates: Any, period: int) -> Any:
+    """The number of the next update. Before 32 bits are full it begins anew at a multiple of `period`: what happens
+    every `period` updates keeps its rhythm."""
+    last = np.uint32((2**32 - 1) // period * period)
+    return jnp.where(updates == last, np.uint32(0), updates) + np.uint32(1)
 
 
 def uniform_of(normal: Any) -> Any:

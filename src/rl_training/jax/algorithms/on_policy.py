@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.context import BuildContext
+from rl_training.gsde import first_draws
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.jax.actor_critic import ActorCritic, Seen, actor_critic, joined
-from rl_training.jax.dist import Parameters, distribution, first_matrices, renewed
+from rl_training.jax.dist import Parameters, distribution, renewed
 from rl_training.jax.hyper import scheduled
 from rl_training.jax.nets import Params, action_mask
 from rl_training.jax.optimizer import AdamState, adam_init
@@ -94,7 +95,7 @@ class Learner:
 
     def initial_carry(self, num_envs: int) -> Carry:
         memory = self.network.initial_carry(num_envs)
-        return {**memory, **first_matrices(num_envs, *self.matrix)} if self.distribution.state_dependent else memory
+        return {**memory, **first_draws(num_envs, *self.matrix)} if self.distribution.state_dependent else memory
 
     def init(self, rng: np.random.Generator, hyper: Hyper) -> State:
         params = self.network.init(rng, float(hyper["log_std_init"]))
@@ -109,10 +110,10 @@ class Learner:
         seen = normalized_obs(policy.scales, obs)
         parameters, memory = self.network.action(policy.params, seen, carry, is_first)
         if self.distribution.state_dependent:
-            kept = {name: carry[name] for name in ("noise", "age")}
+            kept = {name: carry[name] for name in ("draws", "age")}
             if not deterministic:
-                kept = renewed(kept, is_first, parameters.log_std, noise, self.hp.sde_sample_freq)
-            memory, noise = {**memory, **kept}, kept["noise"]
+                kept = renewed(kept, is_first, noise, self.hp.sde_sample_freq)
+            memory, noise = {**memory, **kept}, kept["draws"]
         # what log-probabilities are made of: in bulk, before the update, without another pass through the network
         extras = {"outputs": parameters.outputs}
         if self.distribution.state_dependent:

@@ -93,7 +93,7 @@ class GymEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         action = np.asarray(action, self._action_dtype)
-        self._state, obs, outcome = self.program.step(self._state, action, self._key, np.uint32(self._time))
+        self._state, obs, outcome = self.program.step(self._state, action, self._key, np.uint32(self._time % 2**32))
         self._time += 1
         reward, terminated, truncated = np.asarray(outcome).tolist()
         return self._single(obs), reward, bool(terminated), bool(truncated), {}

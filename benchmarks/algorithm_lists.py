@@ -1,0 +1,80 @@
+"""What each side of a contest runs, to the letter: lists for the docs, and how this package is made to do the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Rows = tuple[tuple[str, str, str], ...]
+
+
+def same(**values: Any) -> Rows:
+    """Settings that are equal on both sides."""
+    return tuple((name.replace("_", " "), str(value), str(value)) for name, value in values.items())
+
+
+def ppo_rows(settings: dict[str, Any], num_envs: int) -> Rows:
+    """What PPO's settings mean to everybody."""
+    per_rollout = f"{num_envs} × {settings['num_steps']} steps"
+    epochs = f"{settings['num_epochs']} of {settings['num_minibatches']} minibatches"
+    names = ("learning_rate", "gamma", "gae_lambda", "clip_coef", "ent_coef")
+    return (
+        *same(rollout=per_rollout, epochs=epochs, network="two of 64×64, tanh"),
+        *same(**{name: settings[name] for name in names}),
+    )
+
+
+SB3_PPO_ROWS: Rows = (
+    ("value loss", "0.5 × ½ squared error", "0.25 × squared error"),
+    *same(value_clipping="none", gradient_norm="0.5, of all gradients", Adam="eps 1e-5", advantages="per minibatch"),
+    *same(first_weights="orthogonal", time_limit="bootstrapped"),
+)
+
+AS_REJAX = {"clip_vf": 0.2, "adam_eps": 1e-8}
+"""What rejax does beside the settings: values are clipped as the policy is, and Adam has its usual epsilon."""
+REJAX_ROWS: Rows = (
+    *same(value_loss="0.5 × ½ squared error", value_clipping="0.2", Adam="eps 1e-8", advantages="per minibatch"),
+    ("gradients", "scaled to a norm of 0.5, of all together", "each number cut to ±0.5"),
+    ("first weights", "orthogonal", "LeCun normal"),
+    ("time limit", "bootstrapped", "counts as an end"),
+)
+"""The last three are what settings cannot make equal."""
+
+# -- learning from replay ---------------------------------------------------------------------------------------------
+
+EXPLORATION_SHARE = 0.1
+"""Of a run, over which epsilon falls in the DQN of Stable-Baselines3 and SBX."""
+
+
+def as_the_peer(settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The hyperparameters with which this package runs what the peers run by default."""
+    if settings["algo"] == "dqn":
+        per_target = round(10_000 * settings["updates_per_step"])
+        epsilon_steps = round(EXPLORATION_SHARE * settings["total_timesteps"])
+        return {"double": False, "target_every_updates": per_target, "epsilon_steps": epsilon_steps, **more}
+    return {"exploration_noise": 0.0} if settings["algo"] == "td3" else {}
+
+
+def off_policy_rows(settings: dict[str, Any], *, jax: bool) -> Rows:
+    """DQN, SAC or TD3 of both sides."""
+    rows = same(
+        learning_rate=settings["learning_rate"],
+        batch=settings["batch_size"],
+        updates_per_step=settings["updates_per_step"],
+        gamma=0.99,
+        buffer=f"{settings['buffer_size']:,}",
+        learning_starts=settings["learning_starts"],
+        Adam="eps 1e-8",
+    )
+    if settings["algo"] == "dqn":
+        return (
+            *rows,
+            *same(targets="plain, no double Q", loss="Huber", gradient_norm="not clipped" if jax else 10),
+            ("target network", "copied every 1,000 updates", "copied every 10,000 steps"),
+            ("epsilon", "1 to 0.05 in a tenth of the run", "1 to 0.05 in a tenth of the run"),
+        )
+    tau, critics = 0.005, "½ squared errors of two, summed"
+    if settings["algo"] == "sac":
+        return *rows, *same(tau=tau, critics=critics, temperature="learnt, target −1")
+    theirs = critics if jax else "squared errors of two, summed"
+    noise = "0.2 within ±0.5 on targets, none on actions"
+    return *rows, ("critics", critics, theirs), *same(tau=tau, actor="every second update", noise=noise)
