@@ -160,7 +160,9 @@ def execute(
             return result_of(trainer, run, "already finished")
     try:
         exact = trainer.exact and run.info().get("exact") is not False
-        run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=threads_of(cfg))
+        intact = run.info().get("logs_intact") is not False
+        now = {"exact": exact, "logs_intact": intact, "threads": threads_of(cfg)}
+        run.update_info(status="running", ended=None, exit_code=None, **now)
         index.record(run.path)
         signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
         reason = trainer.run(total)
@@ -213,6 +215,9 @@ def restore(trainer: Trainer, cfg: TrainConfig, run: RunDir, logger: Logger, man
     trainer.load_state_dict(checkpoint.parts)
     manager.rewind(checkpoint.step)
     run.rewind(checkpoint.step)
+    if logger.damage:
+        known = run.info().get("logs_damage") or []
+        run.update_info(logs_intact=False, logs_damage=[*known, {"env_steps": checkpoint.step, "files": logger.damage}])
     logger.message(f"resumed from {checkpoint.path.name}")
 
 
