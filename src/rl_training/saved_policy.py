@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.assembly import build_algorithm, check_supported, eval_env_maker, resolve_algorithm
+from rl_training.checkpoint_seal import Seal, SealCheck, fitting
 from rl_training.checkpointing import Checkpoint, CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.data.storage import layout
@@ -69,10 +70,22 @@ class SavedPolicy:
         return bool(np.shape(obs) == self._obs_shape)
 
 
-def load(run: str | Path, checkpoint: str | int = "latest", *, env_fn: EnvFn | None = None) -> SavedPolicy:
-    """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`."""
+def load(
+    run: str | Path,
+    checkpoint: str | int = "latest",
+    *,
+    env_fn: EnvFn | None = None,
+    allow_changed_config: bool = False,
+) -> SavedPolicy:
+    """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`.
+
+    A checkpoint of another run, or a config that was edited since it was saved, is refused unless
+    `allow_changed_config`.
+    """
     directory = RunDir.open(run)
     cfg = directory.config()
+    sealing = SealCheck(Seal.of(directory), allow_changed_config)
+    saved = CheckpointManager(directory.path, sealing=sealing).load(parse_checkpoint(checkpoint), parts={"policy"})
     check_supported(cfg)
     spec, hparams = resolve_algorithm(cfg)
     env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
@@ -81,8 +94,8 @@ def load(run: str | Path, checkpoint: str | int = "latest", *, env_fn: EnvFn | N
     finally:
         env.close()
     algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, Guard())
-    saved = CheckpointManager(directory.path).load(parse_checkpoint(checkpoint), parts={"policy"})
-    algorithm.policy.load_state_dict(saved.parts["policy"])
+    with fitting(f"the policy of step {saved.step}"):
+        algorithm.policy.load_state_dict(saved.parts["policy"])
     return SavedPolicy(algorithm.policy, cfg, saved, layout(observation_space)[0])
 
 
@@ -96,11 +109,12 @@ def evaluate(
     num_envs: int | None = None,
     video: str | Path | None = None,
     env_fn: EnvFn | None = None,
+    allow_changed_config: bool = False,
 ) -> dict[str, Any]:
     """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints."""
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, not {episodes}")
-    saved = load(run, checkpoint, env_fn=env_fn)
+    saved = load(run, checkpoint, env_fn=env_fn, allow_changed_config=allow_changed_config)
     cfg = saved.config
     seed = cfg.seed if seed is None else seed
     with EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):

@@ -162,7 +162,7 @@ def saved_logs(folder: Path) -> StateDict:
 
 
 def load_damaged(folder: Path, state: StateDict) -> list[str]:
-    """What a logger finds wrong at a resume; it says so in one warning and in train.log, and goes on with whole rows."""
+    """What a logger finds wrong at a resume: said in one warning and in train.log, before it goes on."""
     resumed = Logger(folder)
     with pytest.warns(UserWarning, match="are not what the checkpoint covers") as caught:
         resumed.load_state_dict(state)

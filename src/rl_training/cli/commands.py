@@ -8,6 +8,10 @@ from rl_training.cli.record_commands import FINDING, KEEPING
 
 CONFIG = Option("config", "the same as the argument FILE", "FILE")
 
+ALLOW_CHANGED_CONFIG = Option(
+    "allow-changed-config", "take a checkpoint although its run or the stored config is another one than it was"
+)
+
 SHORT_FORMS = (
     Option("algo", "algorithm, see 'rl algorithms'", "NAME", field="algo"),
     Option("env-id", "environment, see 'rl envs'", "ID", field="env_id"),
@@ -34,6 +38,7 @@ TRAIN = Command(
         *SHORT_FORMS,
         Option("jobs", "runs at a time when --seed names several (default: one per core)", "N"),
         Option("resume", "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN"),
+        ALLOW_CHANGED_CONFIG,
         Option("init-from", "start from the weights of another run, at a step if given", "RUN[:STEP]"),
         Option("debug", "a quick run of a few rollouts with every check on and a close look at each update"),
         Option("dry-run", "show the resolved config and what the run would cost; write nothing"),
@@ -63,6 +68,7 @@ EVAL = Command(
         Option("stochastic", "sample actions instead of taking the most likely one"),
         Option("num-envs", "environments stepped side by side; changes the speed, not the result", "N"),
         Option("video", "record an episode, into DIR or the run's videos/", "[DIR]", optional_value=True),
+        ALLOW_CHANGED_CONFIG,
         OUTPUT_DIR,
         JSON,
         HELP,
@@ -81,6 +87,7 @@ RESUME = Command(
     options=(
         Option("total-timesteps", "train to this many env steps instead of the run's own budget", "N"),
         Option("jobs", "runs at a time of a group (default: as it was started)", "N"),
+        ALLOW_CHANGED_CONFIG,
         OUTPUT_DIR,
         JSON,
         HELP,

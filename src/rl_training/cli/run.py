@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rl_training.runs import RunDir
     from rl_training.trainer import TrainResult
 
+RESUME_OPTIONS = ("resume", "json", "jobs", "allow-changed-config")
+"""What `rl train --resume` takes beside the budget."""
 DEBUG_ROLLOUTS = 4
 DEBUG_EPISODES = 2
 DEFAULT_BLOCK = 256
@@ -30,6 +32,8 @@ def train_command(arguments: Arguments) -> int:
     member = join_group()
     if arguments.switch("resume"):
         return _train_resume(arguments)
+    if arguments.switch("allow-changed-config"):
+        raise UsageError("--allow-changed-config is for --resume; a new run has no checkpoint yet")
     seeds = parse_seeds(arguments.overrides["seed"]) if "seed" in arguments.overrides else []
     jobs = arguments.number("jobs", low=1)
     arguments.overrides.update({"seed": str(seeds[0])} if seeds else {})
@@ -80,6 +84,7 @@ def eval_command(arguments: Arguments) -> int:
         "seed": seed,
         "stochastic": arguments.switch("stochastic"),
         "num_envs": num_envs,
+        "allow_changed_config": arguments.switch("allow-changed-config"),
     }
     video = arguments.text("video") or arguments.switch("video")
     target = find_target(arguments)
@@ -108,7 +113,10 @@ def resume_command(arguments: Arguments) -> int:
     join_group()
     total_timesteps = arguments.number("total-timesteps", low=1)
     jobs = arguments.number("jobs", low=1)
+    allow_changed = arguments.switch("allow-changed-config")
     target = find_target(arguments)
+    if allow_changed and not isinstance(target, RunDir):
+        raise UsageError("--allow-changed-config is for one run; resume the runs that were changed one by one")
     if isinstance(target, Sweep):
         if total_timesteps is not None:
             raise UsageError("a sweep keeps its configs; drop --total-timesteps")
@@ -120,7 +128,7 @@ def resume_command(arguments: Arguments) -> int:
     with stdout_for_the_result(arguments.switch("json")):
         with without_collections():
             from rl_training.trainer import resume
-        result = resume(target.path, total_timesteps=total_timesteps)
+        result = resume(target.path, total_timesteps=total_timesteps, allow_changed_config=allow_changed)
     return _finish(result, arguments)
 
 
@@ -192,7 +200,7 @@ def find_target(arguments: Arguments) -> RunDir | SeedGroup | Sweep:
 
 def _train_resume(arguments: Arguments) -> int:
     extra = [f"--{path}" for path in arguments.overrides if path not in ("training.total_timesteps", "output_dir")]
-    extra += [f"--{name}" for name in arguments.options if name not in ("resume", "json", "jobs")]
+    extra += [f"--{name}" for name in arguments.options if name not in RESUME_OPTIONS]
     extra += arguments.positional
     if extra:
         raise UsageError(

@@ -29,9 +29,9 @@ def read_curve(run: Path, metric: str = EVALUATION) -> Curve:
     """The values of a metric in a run's log, without NaN; empty where the run never logged it."""
     points: dict[int, float] = {}
     for row in read_rows(run / "logs" / "metrics.jsonl"):
-        steps, value = steps_of(row), number_of(row, metric)
-        if steps is not None and value is not None:
-            points[steps] = float(value)
+        step, value = steps_of(row), number_of(row, metric)
+        if step is not None and value is not None:
+            points[step] = float(value)
     steps = sorted(points)
     return Curve(np.array(steps, np.int64), np.array([points[step] for step in steps], np.float64))
 
