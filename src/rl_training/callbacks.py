@@ -13,6 +13,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_training.budgets import budgets_json
 from rl_training.checkpointing import CheckpointManager
 from rl_training.collector import Episode
 from rl_training.config import TrainingConfig
@@ -193,7 +194,8 @@ class CheckpointCallback(Callback):
             state = trainer.state_dict()
             self.guard.check_state(part_suspects({name: state[name] for name in trainer.parts()}))
             step = trainer.progress.env_steps
-            metadata: dict[str, Any] = {**trainer.progress.state_dict(), "score": score}
+            budgets = budgets_json(trainer.budgets)
+            metadata: dict[str, Any] = {**trainer.progress.state_dict(), "score": score, "budgets": budgets}
             self.manager.save(state, step=step, metadata=metadata, best=best)
             self.saved_step = step
 

@@ -1,7 +1,7 @@
 """One checkpoint on the disk: a folder with a manifest, the scalars of all parts, and one file of arrays per part.
 
     step_000000012288/
-      manifest.json        format, step, version, metadata, SHA-256 and length of every other file, and of itself
+      manifest.json        format, step, version, metadata, seal, SHA-256 and length of every other file, and of itself
       state.json           per part: the scalars, and which arrays are tied
       policy.safetensors   the arrays of the part "policy"; parts without arrays have no file
 
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.atomic_io import FileRecord, fault_point, fsync_dir, write_file
+from rl_training.checkpoint_seal import Seal
 from rl_training.row_log import RowLog, Rows
 from rl_training.sealed_files import MAX_JSON_BYTES, DamagedCheckpointError, hash_file, opened, read_file
 from rl_training.segments import SavedLog, SegmentStore
@@ -51,6 +52,8 @@ class Checkpoint:
     path: Path
     metadata: dict[str, Any]
     parts: dict[str, StateDict]
+    seal: Seal | None = None
+    """The run and config it was saved under; None in checkpoints of 0.1.0."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Manifest:
     """Per part (all parts are listed), the logical dtypes of arrays that are stored as another one."""
     logs: dict[str, dict[str, SavedLog]]
     """Per part, its logs of rows and the segments they lie in."""
+    seal: Seal | None
 
     def segments(self) -> set[str]:
         """The names of all segments it needs."""
@@ -110,7 +114,12 @@ Logs = Mapping[str, Mapping[str, SavedLog]]
 
 
 def write_folder(
-    folder: Path, parts: Mapping[str, FlatState], step: int, metadata: Mapping[str, Any], logs: Logs
+    folder: Path,
+    parts: Mapping[str, FlatState],
+    step: int,
+    metadata: Mapping[str, Any],
+    logs: Logs,
+    seal: Seal | None = None,
 ) -> None:
     """Create `folder` with everything in it, synced. OSError if the disk refuses, CheckpointError if the data do.
 
@@ -132,6 +141,7 @@ def write_folder(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "metadata": sealed_metadata,
+        **({"seal": encode_json(seal.to_json(), "seal")} if seal is not None else {}),
         "files": {name: asdict(record) for name, record in files.items()},
         "parts": {part: _part_entry(flat, logs[part]) for part, flat in parts.items()},
     }
@@ -189,7 +199,7 @@ def read_folder(
                 part: {name: store.load(log, report) for name, log in manifest.logs[part].items()} for part in wanted
             }
             loaded = {part: _read_part(fd, manifest, state, part, logs[part]) for part in wanted}
-            return Checkpoint(step, folder, manifest.metadata, loaded)
+            return Checkpoint(step, folder, manifest.metadata, loaded, manifest.seal)
     raise CheckpointError(f"{folder} has no part {missing[0]!r}; it has: {', '.join(manifest.dtypes) or 'none'}")
 
 
@@ -255,7 +265,8 @@ def _parse_manifest(raw: dict[str, Any]) -> Manifest:
     metadata = decode_json(raw["metadata"])
     if not isinstance(metadata, dict) or type(raw["step"]) is not int:
         raise ValueError("metadata must be a table and step a number")
-    return Manifest(raw["step"], metadata, files, dtypes, logs)
+    seal = Seal.from_json(decode_json(raw["seal"])) if "seal" in raw else None
+    return Manifest(raw["step"], metadata, files, dtypes, logs, seal)
 
 
 def read_pointer(path: Path) -> int | None:

@@ -35,6 +35,7 @@ from rl_training.atomic_io import (
 from rl_training.checkpoint_folder import (
     STEP_NAME,
     Checkpoint,
+    Manifest,
     flatten_part,
     read_folder,
     read_manifest,
@@ -44,16 +45,21 @@ from rl_training.checkpoint_folder import (
     verify_folder,
     write_folder,
 )
+from rl_training.checkpoint_seal import ChangedConfigError, ForeignCheckpointError, Seal, SealCheck
 from rl_training.sealed_files import DamagedCheckpointError
 from rl_training.segments import SavedLog, SegmentStore
 from rl_training.state_tree import FlatState, flatten, is_bfloat16, unflatten
 from rl_training.types import CheckpointError, ConfigError, StateDict
 
 __all__ = [
+    "ChangedConfigError",
     "Checkpoint",
     "CheckpointManager",
     "DamagedCheckpointError",
     "FlatState",
+    "ForeignCheckpointError",
+    "Seal",
+    "SealCheck",
     "flatten",
     "is_bfloat16",
     "unflatten",
@@ -81,9 +87,13 @@ class CheckpointManager:
         keep_best: bool = True,
         keep_every: int = 0,
         report: Callable[[str], None] = _to_stderr,
+        sealing: SealCheck | None = None,
     ) -> None:
         """`keep_last` newest verified checkpoints are kept (2 or more), the best one if `keep_best`, and the first of
-        every `keep_every` env steps (0: none). `report` receives one line when a checkpoint had to be passed over."""
+        every `keep_every` env steps (0: none). `report` receives one line when a checkpoint had to be passed over.
+
+        With `sealing` every save carries the run's seal, and a checkpoint of another run or config is refused.
+        """
         if keep_last < 2:
             raise ConfigError(
                 f"checkpoint.keep_last is {keep_last}; at least 2, so that a damaged one has a forerunner"
@@ -95,6 +105,7 @@ class CheckpointManager:
         self.keep_best = keep_best
         self.keep_every = keep_every
         self.report = report
+        self.sealing = sealing
         self.segments = SegmentStore(self.path / "segments")
         self._verified: dict[int, bool] = {}
         self._needed: dict[tuple[int, int], set[str]] = {}
@@ -113,6 +124,14 @@ class CheckpointManager:
     def best_step(self) -> int | None:
         """The step that `best` names, or None if there is none yet."""
         return self._pointed(BEST)
+
+    def seals(self) -> list[Seal]:
+        """The seals of all checkpoints whose manifest can be read, oldest first."""
+        found = []
+        for step in self.steps():
+            with suppress(CheckpointError):
+                found.append(read_manifest(self._folder(step), step).seal)
+        return [seal for seal in found if seal is not None]
 
     # -- saving -------------------------------------------------------------------------------------------------------
 
@@ -136,7 +155,8 @@ class CheckpointManager:
             temporary = temporary_path(self.path)
             try:
                 logs = self._write_logs(flat)
-                write_folder(temporary, flat, step, metadata or {}, logs)
+                seal = None if self.sealing is None else self.sealing.now
+                write_folder(temporary, flat, step, metadata or {}, logs, seal)
                 verify_folder(temporary, step, self.segments)
                 self._publish(temporary, target)
             except BaseException:
@@ -208,6 +228,7 @@ class CheckpointManager:
             raise CheckpointError(f"no checkpoint in {self.path} can be loaded: {'; '.join(passed_over)}")
         if passed_over:
             self.report(f"checkpoints in {self.path}: {'; '.join(passed_over)}; using step {checkpoint.step} instead")
+        self._admit(checkpoint, self.report)
         return checkpoint
 
     def load(self, which: str | int, parts: Collection[str] | None = None) -> Checkpoint:
@@ -228,7 +249,21 @@ class CheckpointManager:
         checkpoint, damage = self._undisturbed(lambda: self._read(step, parts))
         if checkpoint is None:
             raise DamagedCheckpointError(f"in {self.path} {damage[0]}; use another one: {self._offer()}")
+        self._admit(checkpoint, self.report)
         return checkpoint
+
+    def check_seal(self) -> None:
+        """Refuse what `load_latest` would, by the manifest alone, before anything is built from a changed config."""
+        latest = self.latest_step()
+        for step in sorted(self.steps(), key=lambda each: (each != latest, -each)):
+            with suppress(DamagedCheckpointError):
+                self._admit(read_manifest(self._folder(step), step), report=lambda line: None)
+                return
+
+    def _admit(self, loaded: Checkpoint | Manifest, report: Callable[[str], None]) -> None:
+        if self.sealing is not None:
+            place = f"the checkpoint of step {loaded.step} in {self.path}"
+            self.sealing.admit(loaded.seal, place, report)
 
     def _newest_intact(self, parts: Collection[str] | None) -> tuple[Checkpoint | None, list[str]]:
         latest = self.latest_step()

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from rl_training.atomic_io import atomic_write
 from rl_training.callbacks import Callback
+from rl_training.checkpoint_seal import fitting
 from rl_training.config_monitor import DebugConfig
 from rl_training.debug_capture import save_capture
 from rl_training.gradient_check import GradientCheck, check_gradients
@@ -178,8 +179,9 @@ def snapshot(algorithm: Algorithm) -> StateDict:
 
 def load_snapshot(algorithm: Algorithm, state: StateDict) -> None:
     """Bring the algorithm back to a snapshot, gradients included: they are cleared."""
-    algorithm.policy.load_state_dict(state["policy"])
-    algorithm.load_state_dict(state["algorithm"])
+    with fitting("the captured state"):
+        algorithm.policy.load_state_dict(state["policy"])
+        algorithm.load_state_dict(state["algorithm"])
     for _, module in trained_modules(algorithm):
         for parameter in module.parameters():
             if parameter.grad is not None:

@@ -323,7 +323,9 @@ def _listed(value: Any) -> list[Any]:
 def _typed(value: Any, kind: str) -> Any:
     """A value as its column takes it; what a file says may be anything."""
     if kind == "REAL":
-        return float(value) if isinstance(value, int | float) else None
+        with suppress(OverflowError):  # an integer beyond every float
+            return float(value) if isinstance(value, int | float) else None
+        return None
     if kind == "INTEGER":
         return int(value) if isinstance(value, int) and abs(value) < 2**63 else None
     if isinstance(value, dict | list):

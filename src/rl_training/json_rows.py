@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ Row = dict[str, Any]
 COUNTERS = ("env_steps", "updates", "episodes")
 BUFFER_BYTES = 2**16
 TAIL_BYTES = 2**16
+CHUNK = 2**20
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _PLAIN_TYPES = frozenset({float, int, str, bool, type(None)})
 
@@ -72,6 +74,32 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def parse_row(line: bytes) -> Row | None:
+    """A line of a log as a row; None for one that is damaged, cut off or no row at all."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a JSONL file. A missing file has none; damaged lines, and a last one still being written, are
+    skipped."""
+    if not path.is_file():
+        return
+    with open(path, "rb") as lines:
+        for line in lines:
+            row = parse_row(line)
+            if row is not None:
+                yield row
+
+
 def tail_rows(path: Path) -> list[Row]:
     """The whole rows in the last part of a JSONL file that may be growing, or be cut back, at this moment."""
     try:
@@ -81,15 +109,47 @@ def tail_rows(path: Path) -> list[Row]:
             lines = file.read().split(b"\n")
     except OSError:
         return []
-    rows = []
-    for line in lines[bool(start) : -1]:
-        with suppress(ValueError):
-            rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
+    rows = [parse_row(line + b"\n") for line in lines[bool(start) : -1]]
+    return [row for row in rows if row is not None]
+
+
+def number_of(row: Mapping[str, Any], name: str) -> int | float | None:
+    """A finite number of a row that was read from a file; None where it has none, or something else, of that name."""
+    value = row.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond every float
+        return None
+
+
+def steps_of(row: Mapping[str, Any]) -> int | None:
+    """The `env_steps` of a row that was read from a file; None where they cannot be told."""
+    steps = number_of(row, "env_steps")
+    return None if steps is None or steps < 0 else int(steps)
+
+
+def first_bad_row(path: Path) -> int | None:
+    """The number, from 1, of the first line of a log that is no row; None where every line is one."""
+    with open(path, "rb") as lines:
+        return next((number for number, line in enumerate(lines, 1) if parse_row(line) is None), None)
+
+
+def digest_of(path: Path) -> hashlib._Hash:
+    """SHA-256 of a file, ready for what is appended to it; a chunk at a time."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 class AppendFile:
-    """A file that only grows, with a buffer, whose length is known exactly and can be cut back to."""
+    """A file that only grows, with a buffer, whose length and checksum are known and that can be cut back."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,9 +159,13 @@ class AppendFile:
             raise self._error(error) from error
         self._buffer = bytearray()
         self._unsynced = False
+        self._digest: hashlib._Hash | None = None
+        """Of all that was appended; kept from the first call of `checksum` on."""
 
     def append(self, data: bytes) -> None:
         self._buffer += data
+        if self._digest is not None:
+            self._digest.update(data)
         if len(self._buffer) > BUFFER_BYTES:
             self.flush()
 
@@ -133,9 +197,38 @@ class AppendFile:
         """Bytes in the file, the buffer included."""
         return os.fstat(self._descriptor).st_size + len(self._buffer)
 
+    def checksum(self) -> str:
+        """SHA-256 of what was written, the buffer included. The file is read only at the first call: from then on
+        every append counts, so that later calls cost nothing."""
+        if self._digest is None:
+            self.flush()
+            is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)  # reading a pipe would wait for ever
+            try:
+                self._digest = digest_of(self.path) if is_file else hashlib.sha256()
+            except OSError as error:
+                raise self._error(error) from error
+        return self._digest.hexdigest()
+
+    def cut_back(self, length: int, sha256: str | None) -> str | None:
+        """Make the file what it was when it had `length` bytes with this checksum (None: not known); where that
+        cannot be done, keep its whole rows up to there and say what is wrong with them."""
+        actual = self.length()
+        self.truncate(min(actual, length))
+        differs = actual >= length and sha256 is not None and self.checksum() != sha256
+        if actual >= length and not differs:
+            return None
+        self.truncate(whole_rows(self.path))
+        wrong = f"lacks {length - actual} of {length} bytes"
+        if differs:
+            bad = first_bad_row(self.path)
+            wrong = f"differs in its first {length} bytes"
+            wrong += f" (row {bad} cannot be read)" if bad is not None else " (every row can be read)"
+        return wrong
+
     def truncate(self, length: int) -> None:
         """Cut the file back to `length` bytes."""
         self._buffer.clear()
+        self._digest = None
         try:
             fault_point("write", self.path)
             os.ftruncate(self._descriptor, length)
@@ -158,3 +251,17 @@ class AppendFile:
         elif error.errno == errno.EFBIG:
             cure = "raise the limit on the size of files (ulimit -f), then `rl resume` continues"
         return RunError(f"cannot write '{self.path}': {error.strerror}; {cure}")
+
+
+def whole_rows(path: Path) -> int:
+    """The length of a file without a last line that does not end."""
+    with open(path, "rb") as file:
+        position = file.seek(0, os.SEEK_END)
+        while position > 0:
+            start = max(position - TAIL_BYTES, 0)
+            file.seek(start)
+            newline = file.read(position - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            position = start
+    return 0

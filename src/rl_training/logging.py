@@ -1,8 +1,10 @@
 """The logger: rows to JSONL files, always, and to any number of sinks.
 
-Rows arrive with tensors and NumPy scalars in them; only here they become plain numbers. The lengths of the files are a
-part of the checkpoint, and loading one cuts the files back, so the logs of a resumed run equal those of a run that was
-never stopped. The exception is train.log, which is for people: it keeps what happened, also what was taken back.
+Rows arrive with tensors and NumPy scalars in them; only here they become plain numbers. The lengths and checksums of
+the files are a part of the checkpoint, and loading one cuts the files back, so the logs of a resumed run equal those of
+a run that was never stopped. Where a file is no longer what the checkpoint covers, its whole rows are kept, one warning
+says so, and the run goes on. The exception is train.log, which is for people: it keeps what happened, also what was
+taken back.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, runtime_checkable
 
 from rl_training.error_text import shortened
 from rl_training.json_rows import AppendFile, Row, encode_row, eval_name, plain_row
@@ -50,6 +52,14 @@ class Sink(Protocol):
         """Write out what is held back. Called once."""
 
 
+@runtime_checkable
+class ChecksFiles(Protocol):
+    """A sink that compares its files with the state it loads."""
+
+    damage: list[str]
+    """What was wrong with them at the last load: a file and what it lacks, in words."""
+
+
 class Logger:
     """Writes what a run reports. `redact` is applied to messages and alerts (see `RunDir.redactor`)."""
 
@@ -63,6 +73,8 @@ class Logger:
         self._files = {name: AppendFile(self.logs_dir / name) for name in (METRICS, EPISODES, EVALS, ALERTS)}
         self._messages = AppendFile(self.logs_dir / "train.log")
         self._next_flush = 0.0
+        self.damage: list[str] = []
+        """Files that were not what the loaded checkpoint covers, each with what is wrong with it."""
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
         """A row of metrics, to metrics.jsonl and the sinks."""
@@ -124,26 +136,30 @@ class Logger:
                 stack.callback(sink.close)
 
     def state_dict(self) -> StateDict:
-        """The length of each file in bytes; the disk has at least these before they are told."""
+        """The length of each file in bytes and its checksum; the disk has these bytes before they are told."""
         self.save_logs()
         files = {name: file.length() for name, file in self._files.items()}
-        return {"files": files, "sinks": {key: sink.state_dict() for key, sink in self._stateful_sinks().items()}}
+        sums = {name: file.checksum() for name, file in self._files.items()}
+        sinks = {key: sink.state_dict() for key, sink in self._stateful_sinks().items()}
+        return {"files": files, "sha256": sums, "sinks": sinks}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Cut every file back to its length in `state`; a file that `state` does not know becomes empty."""
-        if TRACE not in self._files and (self.logs_dir / TRACE).exists():
+        """Cut every file back to what it was in `state`; a file that `state` does not know becomes empty."""
+        if TRACE not in self._files and (TRACE in state["files"] or (self.logs_dir / TRACE).exists()):
             self._files[TRACE] = AppendFile(self.logs_dir / TRACE)
+        sums = state.get("sha256", {})  # checkpoints of 0.1.0 have lengths alone
+        self.damage = []
         for name, file in self._files.items():
-            recorded, actual = int(state["files"].get(name, 0)), file.length()
-            if actual < recorded:
-                text = f"{file.path} lacks {recorded - actual} bytes that it had at the checkpoint; those rows are lost"
-                self.message(f"warning: {text}")
-                warnings.warn(text, UserWarning, stacklevel=2)
-            else:
-                file.truncate(recorded)
+            wrong = file.cut_back(int(state["files"].get(name, 0)), sums.get(name))
+            self.damage += [f"{name} {wrong}"] if wrong else []
         for key, sink in self._stateful_sinks().items():
             if key in state["sinks"]:
                 sink.load_state_dict(state["sinks"][key])
+                self.damage += sink.damage if isinstance(sink, ChecksFiles) else []
+        if self.damage:
+            text = f"logs in {self.logs_dir} are not what the checkpoint covers: {'; '.join(self.damage)}"
+            self.message(f"warning: {text}")
+            warnings.warn(f"{text}; training goes on, damaged rows are skipped", UserWarning, stacklevel=2)
 
     def _write(self, name: str, row: Mapping[str, Any]) -> Row:
         plain = plain_row(row)
@@ -167,6 +183,7 @@ class JsonlSink:
         path = Path(path).expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = AppendFile(path)
+        self.damage: list[str] = []
 
     def log(self, row: Row, /) -> None:
         self._file.append(encode_row(row))
@@ -180,10 +197,11 @@ class JsonlSink:
 
     def state_dict(self) -> StateDict:
         self._file.sync()
-        return {"length": self._file.length()}
+        return {"length": self._file.length(), "sha256": self._file.checksum()}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        self._file.truncate(min(int(state["length"]), self._file.length()))
+        wrong = self._file.cut_back(int(state["length"]), state.get("sha256"))
+        self.damage = [f"{self._file.path} {wrong}"] if wrong else []
 
 
 class ConsoleSink:

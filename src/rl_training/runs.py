@@ -25,7 +25,7 @@ from rl_training.config_yaml import dump_mapping
 from rl_training.consent import FLAG, current
 from rl_training.environment_info import GitQuery, GitState, hardware, versions
 from rl_training.foreign_code import foreign_code
-from rl_training.json_rows import plain_row
+from rl_training.json_rows import parse_row, plain_row
 from rl_training.registry import did_you_mean
 from rl_training.run_lock import Holder, RunLock, read_holder
 from rl_training.run_names import Names, age, claim_directory, name_part, pick, readable_errors
@@ -342,8 +342,9 @@ def metrics_sha256(path: Path) -> str:
         for line in lines:
             if not line.endswith(b"\n"):
                 break
-            with suppress(ValueError, AttributeError):  # a damaged row counts as it is
-                row = {key: value for key, value in json.loads(line).items() if not key.startswith(CLOCK_KEYS)}
+            row = parse_row(line)
+            if row is not None:  # a damaged one counts as it is
+                row = {key: value for key, value in row.items() if not key.startswith(CLOCK_KEYS)}
                 line = json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n"
             digest.update(line)
     return digest.hexdigest()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.assembly import build_algorithm, check_supported, eval_env_maker, resolve_algorithm
+from rl_training.checkpoint_seal import Seal, SealCheck, fitting
 from rl_training.checkpointing import Checkpoint, CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.data.storage import layout
@@ -74,18 +75,24 @@ def load(
     checkpoint: str | int = "latest",
     *,
     env_fn: EnvFn | None = None,
+    allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> SavedPolicy:
     """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`.
 
-    `trust_plugins` agrees to the code that a run which was not made here asks for.
+    A checkpoint of another run, or a config that was edited since it was saved, is refused unless
+    `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for.
     """
     directory = RunDir.open(run)
     with directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
-        return _load(directory, cfg, checkpoint, env_fn)
+        return _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
 
 
-def _load(directory: RunDir, cfg: TrainConfig, checkpoint: str | int, env_fn: EnvFn | None) -> SavedPolicy:
+def _load(
+    directory: RunDir, cfg: TrainConfig, checkpoint: str | int, env_fn: EnvFn | None, allow_changed_config: bool
+) -> SavedPolicy:
+    sealing = SealCheck(Seal.of(directory), allow_changed_config)
+    saved = CheckpointManager(directory.path, sealing=sealing).load(parse_checkpoint(checkpoint), parts={"policy"})
     check_supported(cfg)
     spec, hparams = resolve_algorithm(cfg)
     env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
@@ -94,8 +101,8 @@ def _load(directory: RunDir, cfg: TrainConfig, checkpoint: str | int, env_fn: En
     finally:
         env.close()
     algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, Guard())
-    saved = CheckpointManager(directory.path).load(parse_checkpoint(checkpoint), parts={"policy"})
-    algorithm.policy.load_state_dict(saved.parts["policy"])
+    with fitting(f"the policy of step {saved.step}"):
+        algorithm.policy.load_state_dict(saved.parts["policy"])
     return SavedPolicy(algorithm.policy, cfg, saved, layout(observation_space)[0])
 
 
@@ -109,6 +116,7 @@ def evaluate(
     num_envs: int | None = None,
     video: str | Path | None = None,
     env_fn: EnvFn | None = None,
+    allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> dict[str, Any]:
     """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints.
@@ -120,7 +128,7 @@ def evaluate(
     directory = RunDir.open(run)
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
     with to_run as cfg, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
-        saved = _load(directory, cfg, checkpoint, env_fn)
+        saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
         seed = cfg.seed if seed is None else seed
         result = evaluate_policy(
             saved.policy,

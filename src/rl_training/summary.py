@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from rl_training.environment_info import peak_memory_bytes
+from rl_training.json_rows import number_of, read_rows
 from rl_training.runs import RunDir
 from rl_training.trainers.base import Trainer
 
@@ -29,10 +29,8 @@ def final_metrics(run: RunDir, trainer: Trainer, reason: str) -> dict[str, Any]:
 def last_values(path: Path) -> dict[str, Any]:
     """The newest value of each key of a JSONL file; clock fields are left out."""
     values: dict[str, Any] = {}
-    if path.exists():
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                values.update(json.loads(line))
+    for row in read_rows(path):
+        values.update(row)
     return {name: value for name, value in values.items() if not name.startswith(("time/", "system/"))}
 
 
@@ -46,11 +44,13 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     ]
     if 0 < steps <= trainer.learning_starts:
         lines.append(f"  learnt     nothing yet: hparams.learning_starts is {trainer.learning_starts:,}")
-    if "eval/return_mean" in metrics:
-        spread = f" +- {metrics['eval/return_std']:.1f}" if "eval/return_std" in metrics else ""
-        lines.append(f"  return     {metrics['eval/return_mean']:.1f}{spread} (last evaluation)")
-    elif "rollout/return_mean" in metrics:
-        lines.append(f"  return     {metrics['rollout/return_mean']:.1f} (training episodes)")
+    names = ("eval/return_mean", "eval/return_std", "rollout/return_mean")
+    score, spread, training = (number_of(metrics, name) for name in names)
+    if score is not None:
+        around = "" if spread is None else f" +- {spread:.1f}"
+        lines.append(f"  return     {score:.1f}{around} (last evaluation)")
+    elif training is not None:
+        lines.append(f"  return     {training:.1f} (training episodes)")
     lines.append(f"  time       {time_breakdown(trainer)}")
     lines.append(f"  run        {run.path}")
     if trainer.interrupted:

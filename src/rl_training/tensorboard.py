@@ -13,7 +13,7 @@ import time
 from os import getpid
 from pathlib import Path
 
-from rl_training.json_rows import COUNTERS, AppendFile, Row, eval_name
+from rl_training.json_rows import COUNTERS, AppendFile, Row, digest_of, eval_name
 from rl_training.types import StateDict
 
 FLUSH_SECONDS = 2.0
@@ -133,6 +133,10 @@ class EventWriter:
     def sync(self) -> None:
         self._file.sync()
 
+    def checksum(self) -> tuple[str, str]:
+        """The file's name and the SHA-256 of what is in it."""
+        return self._file.path.name, self._file.checksum()
+
     def close(self) -> None:
         self._file.close()
 
@@ -147,6 +151,10 @@ class TensorBoardSink:
         self._first_step = 0
         self._last_steps: dict[str, int] = {}
         """Last step written per tag: an evaluation comes as its own row and again in the metrics, but is one point."""
+        self._sums: dict[str, str] = {}
+        """SHA-256 of the files that earlier processes wrote."""
+        self.damage: list[str] = []
+        """Event files that were not what the loaded state covers."""
 
     def log(self, row: Row, /) -> None:
         step = int(row.get("env_steps", 0))
@@ -173,7 +181,9 @@ class TensorBoardSink:
         if self._writer is not None:
             self._writer.sync()
         lengths = {path.name: path.stat().st_size for path in self._event_files()}
-        return {"files": lengths, "step": max(self._last_steps.values(), default=self._first_step - 1)}
+        sums = self._sums | dict([self._writer.checksum()] if self._writer is not None else [])
+        step = max(self._last_steps.values(), default=self._first_step - 1)
+        return {"files": lengths, "sha256": {name: sums[name] for name in lengths if name in sums}, "step": step}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Cut the event files back to `state`; what is logged from now on goes to a new one."""
@@ -184,9 +194,19 @@ class TensorBoardSink:
             elif path.stat().st_size > state["files"][path.name]:
                 with open(path, "r+b") as file:
                     file.truncate(int(state["files"][path.name]))
+        self._check(state["files"], state.get("sha256", {}))
         # for a TensorBoard that watched the run and has already read what was cut off
         self._first_step = int(state["step"]) + 1
         self._last_steps = {}
+
+    def _check(self, lengths: dict[str, int], sums: dict[str, str]) -> None:
+        """Compare the files, cut back by now, with what they were."""
+        found = {path.name: digest_of(path).hexdigest() for path in self._event_files()}
+        gone = [name for name in lengths if name not in found]
+        changed = [name for name in found if name in sums and found[name] != sums[name]]
+        self.damage = [f"{self.directory.name}/{name} is missing" for name in gone]
+        self.damage += [f"{self.directory.name}/{name} differs" for name in changed]
+        self._sums = found
 
     def _open(self) -> EventWriter:
         if self._writer is None:

@@ -18,6 +18,7 @@ import numpy as np
 from rl_training import index
 from rl_training.alert_hooks import AlertHook
 from rl_training.assembly import EnvFn, build_trainer, eval_env_maker
+from rl_training.budgets import Budget, budgets_json, read_budgets
 from rl_training.callbacks import (
     Callback,
     CheckpointCallback,
@@ -27,6 +28,7 @@ from rl_training.callbacks import (
     ProgressCallback,
     VideoCallback,
 )
+from rl_training.checkpoint_seal import Seal, SealCheck, fitting
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
 from rl_training.config_loading import load_config, parse_config, validate_config
@@ -39,13 +41,13 @@ from rl_training.logging import Logger, Sink
 from rl_training.monitoring import MonitorCallback
 from rl_training.progress_display import Display
 from rl_training.registry import loggers
+from rl_training.resuming import record_changes, record_damage, record_first_budget, take_over
 from rl_training.runs import RunDir, public_config
 from rl_training.secrets import with_secrets
 from rl_training.signals import StopSignals, requeue_under_slurm
 from rl_training.summary import final_metrics, finished_text, summary_text
 from rl_training.trainers.base import Trainer
 from rl_training.types import (
-    CheckpointError,
     Obs,
     RLTrainingError,
     Stateful,
@@ -112,17 +114,22 @@ def resume(
     *,
     total_timesteps: int | None = None,
     env_fn: EnvFn | None = None,
+    allow_changed_config: bool = False,
     signals: StopSignals | None = None,
     trust_plugins: bool = False,
 ) -> TrainResult:
     """Go on with a run from its newest sound checkpoint, as if it had never stopped.
 
-    `total_timesteps` is the run's new budget from now on; a run that is finished goes on only with one.
-    `trust_plugins` agrees to the code that a run which was not made here asks for.
+    `total_timesteps` is the run's new budget from now on; a run that is finished goes on only with one. A config that
+    was edited since the checkpoint was saved, or the checkpoint of another run, is refused unless
+    `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for.
     """
     directory = RunDir.open(run)
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
     with to_run as cfg, signals or StopSignals() as signals, EnvWatch(), directory.lock():
+        sealing = SealCheck(Seal.of(directory), allow_changed_config)
+        CheckpointManager(directory.path, sealing=sealing).check_seal()
+        record_first_budget(directory, cfg)
         if total_timesteps is not None:
             directory.update_info(total_timesteps=total_timesteps)
         total = directory.info().get("total_timesteps") or cfg.training.total_timesteps
@@ -132,7 +139,7 @@ def resume(
             try:
                 users = user_parts(cfg)
                 start: Start = "resumed" if total_timesteps is None else "extended"
-                return execute(trainer, cfg, directory, env_fn, users, signals, start=start)
+                return execute(trainer, cfg, directory, env_fn, users, signals, start=start, sealing=sealing)
             finally:
                 trainer.close()
 
@@ -146,17 +153,19 @@ def execute(
     signals: StopSignals,
     *,
     start: Start = "new",
+    sealing: SealCheck | None = None,
 ) -> TrainResult:
     """Run a built trainer inside its locked run directory and leave a record of how it ended."""
     logger = build_logger(cfg, run, users.sinks)
-    manager = checkpoint_manager(cfg, run, logger)
+    manager = checkpoint_manager(cfg, run, logger, sealing or SealCheck(Seal.of(run)))
     if cfg.logging.trace and hasattr(trainer, "collector"):
         trainer.collector.on_step = lambda step: log_transitions(logger, step)
     trainer.callbacks = build_callbacks(trainer, cfg, run, logger, manager, env_fn, users)
     total = cfg.training.total_timesteps
+    trainer.budgets = [Budget(0, total)]
     if start != "new":
         restore(trainer, cfg, run, logger, manager)
-        trainer.decided = None if start == "extended" else trainer.decided
+        take_over(trainer, total, asked=start == "extended")
         over = trainer.decided is not None or trainer.budget_spent(total)
         if over and run.info().get("status") == "finished":
             logger.close()
@@ -164,7 +173,9 @@ def execute(
             return result_of(trainer, run, "already finished")
     try:
         exact = trainer.exact and run.info().get("exact") is not False
-        run.update_info(status="running", ended=None, exit_code=None, exact=exact, threads=threads_of(cfg))
+        intact = run.info().get("logs_intact") is not False
+        now = {"exact": exact, "logs_intact": intact, "budgets": budgets_json(trainer.budgets)}
+        run.update_info(status="running", ended=None, exit_code=None, threads=threads_of(cfg), **now)
         index.record(run.path)
         signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
         reason = trainer.run(total)
@@ -215,8 +226,11 @@ def restore(trainer: Trainer, cfg: TrainConfig, run: RunDir, logger: Logger, man
         return
     checkpoint = manager.load_latest()
     trainer.load_state_dict(checkpoint.parts)
+    trainer.budgets = read_budgets(checkpoint.metadata.get("budgets", run.info().get("budgets")))
     manager.rewind(checkpoint.step)
     run.rewind(checkpoint.step)
+    record_changes(run, checkpoint, manager.sealing)
+    record_damage(run, checkpoint.step, logger.damage)
     logger.message(f"resumed from {checkpoint.path.name}")
 
 
@@ -376,14 +390,14 @@ def row_of(obs: Obs, row: int) -> Any:
 # -- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def checkpoint_manager(cfg: TrainConfig, run: RunDir, logger: Logger) -> CheckpointManager:
+def checkpoint_manager(cfg: TrainConfig, run: RunDir, logger: Logger, sealing: SealCheck) -> CheckpointManager:
     """The run's checkpoints; what they have to say goes to the terminal and to train.log."""
 
     def report(line: str) -> None:
         logger.message(line)
         sys.stderr.write(line + "\n")
 
-    return CheckpointManager(run.path, **asdict(cfg.checkpoint), report=report)
+    return CheckpointManager(run.path, **asdict(cfg.checkpoint), report=report, sealing=sealing)
 
 
 def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
@@ -392,9 +406,5 @@ def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
     source = RunDir.open(name, cfg.output_dir)
     which = int(step) if step.isdigit() else (step or "latest")
     checkpoint = CheckpointManager(source.path).load(which, parts={"policy"})
-    try:
+    with fitting(f"--init-from {init_from}: that policy", "it needs the network and the spaces of that run"):
         trainer.parts()["policy"].load_state_dict(checkpoint.parts["policy"])
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise CheckpointError(
-            f"--init-from {init_from}: that policy does not fit this run's network or spaces ({error})"
-        ) from error

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -156,11 +156,55 @@ def test_one_bit_in_a_checkpoint_whose_checksums_were_made_to_fit(run: Path) -> 
 def test_one_bit_in_a_metric(run: Path) -> None:
     value = change_a_metric(run, "train/value_loss")
     hashed, metric = verify(run).differences
-    assert (hashed.kind, hashed.what) == ("log", "logs/metrics.jsonl was changed after the end")
+    size = CheckpointManager(run).load(32).parts["logs"]["files"]["metrics.jsonl"]
+    where = f"it differs first between bytes 0 and {size}"
+    assert (hashed.kind, hashed.what) == ("log", f"logs/metrics.jsonl is not what the checkpoints cover: {where}")
     assert (metric.kind, metric.env_steps, metric.what) == ("metric", 32, "train/value_loss")
     assert (metric.stored, metric.again) == (np.nextafter(value, 2 * value), value)
+    forget_checksums_of_logs(run)
+    hashed, _ = verify(run).differences
+    assert hashed.what == "logs/metrics.jsonl was changed after the end"
     RunDir(run).update_info(metrics_sha256=metrics_sha256(run / "logs" / "metrics.jsonl"))
     assert [difference.kind for difference in verify(run).differences] == ["metric"]
+
+
+def forget_checksums_of_logs(run: Path) -> None:
+    """Checkpoints as 0.1.0 wrote them."""
+    manager = CheckpointManager(run, keep_last=100)
+    for step in manager.steps():
+        checkpoint = manager.load(step)
+        del checkpoint.parts["logs"]["sha256"]
+        manager.save(checkpoint.parts, step=step)
+
+
+def test_damage_in_any_log_is_placed_between_two_checkpoints(run: Path) -> None:
+    """Cut rows, another digit, a lost file: between which bytes it begins, and the first row that cannot be read."""
+    sizes = {
+        step: CheckpointManager(run).load(step).parts["logs"]["files"]["metrics.jsonl"]
+        for step in CheckpointManager(run).steps()
+    }
+    log = run / "logs" / "metrics.jsonl"
+    data = bytearray(log.read_bytes())
+    data[sizes[64] + 1] ^= 1
+    log.write_bytes(data)
+    (what,) = (d.what for d in verify(run).differences if d.kind == "log")
+    assert what.endswith(f"between bytes {sizes[64]} and {sizes[96]}; row 3 cannot be read")
+    data[sizes[64] + 1] ^= 1
+    log.write_bytes(data)
+    assert verify(run).reproduced
+    (run / "logs" / "evals.jsonl").unlink()
+    (difference,) = verify(run).differences
+    assert "logs/evals.jsonl is not what the checkpoints cover" in difference.what
+
+
+def test_logs_that_were_damaged_at_a_resume_are_reported(run: Path) -> None:
+    log = run / "logs" / "episodes.jsonl"
+    log.write_bytes(b"?" + log.read_bytes()[1:])
+    with pytest.warns(UserWarning, match="are not what the checkpoint covers"):
+        rl_training.resume(run, total_timesteps=128)
+    (difference,) = verify(run).differences
+    assert (difference.kind, difference.env_steps) == ("log", 96)
+    assert "logs were damaged when the run was resumed: episodes.jsonl differs" in difference.what
 
 
 @pytest.mark.parametrize("keep", [1, 2])
@@ -177,10 +221,14 @@ def test_a_changed_config_is_caught_by_its_hash(run: Path) -> None:
     config = run / "configs" / "resolved.yaml"
     config.write_text(config.read_text().replace("gamma: 0.99", "gamma: 0.98"))
     report = verify(run)
+    changed = "configs/resolved.yaml was changed after the start"
     assert [(d.kind, d.what) for d in report.differences] == [
-        ("config", "configs/resolved.yaml was changed after the start")
+        ("config", f"{changed}: hparams.gamma was 0.99 and is 0.98")
     ]
     assert report.rows == 0  # what would be trained is not what was trained
+    forget_checksums_of_logs(run)  # and seals
+    (difference,) = verify(run).differences
+    assert (difference.what, difference.stored) == (changed, RunDir(run).info()["config_sha256"])
 
 
 def test_other_code_is_noticed(run: Path) -> None:
@@ -211,10 +259,90 @@ def test_stopped_extended_and_warm_started_runs(tmp_path: Path) -> None:
     assert verify(stopped).env_steps == 96
     rl_training.resume(stopped, total_timesteps=160)
     report = verify(stopped)
-    assert (report.reproduced, report.env_steps) == (True, 96)
-    assert report.notes == ["the run was extended after 96 env steps; only those are compared"]
+    assert (report.reproduced, report.env_steps, report.notes) == (True, 160, [])
     warm = rl_training.train(short(tmp_path, "ppo", seed=5), init_from=f"{stopped}:128").run_dir
     assert verify(warm).reproduced
+
+
+class StopsAt(rl_training.Callback):
+    """Ends a run at each of `STOPS` once, as a signal would."""
+
+    STOPS: ClassVar[list[int]] = []
+
+    def on_step(self, trainer: Any, report: Any) -> None:
+        if not report.final and self.STOPS and trainer.progress.env_steps >= self.STOPS[0]:
+            self.STOPS.pop(0)
+            trainer.request_stop("SIGTERM", interrupted=True)
+
+
+MANY = "raised, lowered and raised"
+LINEAR = {"type": "linear", "start": 1e-3, "end": 0.0}
+BUDGETS: dict[str, list[tuple[int | None, int]]] = {
+    "lowered after a stop": [(64, 256), (None, 96)],
+    "lowered below where it stopped": [(64, 256), (None, 48)],
+    MANY: [(64, 96), (128, 256), (None, 160), (None, 48), (None, 192)],
+    "lowered below, then raised": [(64, 256), (None, 48), (None, 128)],
+}
+"""Calls of train and resume: where a signal stops them, and with which budget they are made."""
+
+
+@pytest.mark.parametrize(
+    ("lane", "lives"),
+    [*(("torch", lives) for lives in BUDGETS.values()), *((lane, BUDGETS[MANY]) for lane in ("host", "compiled"))],
+    ids=[*BUDGETS, "host lane", "compiled lane"],
+)
+def test_changed_budgets_are_changed_at_the_same_steps_again(
+    tmp_path: Path, lane: str, lives: list[tuple[int | None, int]], request: pytest.FixtureRequest
+) -> None:
+    """Schedules follow the budget that was in force, and the last evaluation of each is where it was."""
+    backend = {} if lane == "torch" else {"backend": "jax", "lane": lane}
+    if lane != "torch":
+        request.getfixturevalue("quickly_compiled")
+    training = {"total_timesteps": lives[0][1], "eval_frequency": 0, "num_eval_episodes": 1, "checkpoint_frequency": 32}
+    mapping = short(tmp_path, "ppo", training=training, callbacks=[f"{__name__}:StopsAt"], **backend)
+    mapping["hparams"] = {"num_steps": 16, "learning_rate": LINEAR}
+    run = None
+    for stop, total in lives:
+        StopsAt.STOPS[:] = [] if stop is None else [stop]
+        run = (
+            rl_training.train(mapping).run_dir
+            if run is None
+            else rl_training.resume(run, total_timesteps=total).run_dir
+        )
+    assert run is not None
+    rows = (run / "logs" / "metrics.jsonl").read_text()
+    report = verify(run)
+    assert report.reproduced, (report.differences, RunDir(run).info()["budgets"])
+    assert (report.rows, report.notes) == (len(rows.splitlines()), [])
+    assert rows.count("eval/return_mean") >= 1
+    assert report.env_steps == CheckpointManager(run).steps()[-1]
+
+
+def test_a_run_that_goes_on_after_it_had_decided_to_end(tmp_path: Path) -> None:
+    """The same budget again counts as a new one: only asked for it does a solved run go on."""
+    training = {
+        "total_timesteps": 96,
+        "eval_frequency": 32,
+        "num_eval_episodes": 1,
+        "stop_at_return": 1,
+        "stop_episodes": 1,
+    }
+    run = rl_training.train(short(tmp_path, "ppo", training=training)).run_dir
+    assert RunDir(run).info()["budgets"] == [{"env_steps": 0, "total_timesteps": 96}]
+    rl_training.resume(run, total_timesteps=96)
+    assert RunDir(run).info()["budgets"][1:] == [{"env_steps": 32, "total_timesteps": 96}]
+    report = verify(run)
+    assert (report.reproduced, report.env_steps) == (True, 64), report.differences
+
+
+def test_budgets_that_the_first_version_did_not_record(run: Path) -> None:
+    info = RunDir(run).info()
+    (run / "run.json").write_text(json.dumps({name: value for name, value in info.items() if name != "budgets"}))
+    assert verify(run).notes == []
+    RunDir(run).update_info(total_timesteps=64)
+    report = verify(run)
+    assert (report.reproduced, report.env_steps) == (True, 96)
+    assert "did not record when" in report.notes[0]
 
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])

@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.json_rows import AppendFile, encode_row, eval_name, plain_row
+from rl_training.json_rows import (
+    AppendFile,
+    encode_row,
+    eval_name,
+    first_bad_row,
+    number_of,
+    plain_row,
+    read_rows,
+    steps_of,
+    tail_rows,
+    whole_rows,
+)
 from rl_training.types import RunError
 
 
@@ -89,3 +100,34 @@ def test_a_full_disk_is_a_run_error_with_the_cure() -> None:
         file.flush()
     with pytest.raises(RunError):
         file.close()
+
+
+DAMAGED = [b"", b"{", b'{"env_steps":3}x', b"[1]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"env_steps":3}\r{"a":1}']
+"""Lines that are no rows."""
+
+
+@pytest.mark.parametrize("line", DAMAGED, ids=range(len(DAMAGED)))
+def test_damaged_lines_are_skipped_by_every_reader(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"env_steps":1}\n' + line + b'\n{"env_steps":2}\n{"env_st')
+    assert list(read_rows(path)) == [{"env_steps": 1}, {"env_steps": 2}]
+    assert tail_rows(path)[-1:] == [{"env_steps": 2}]
+    assert first_bad_row(path) == 2
+    assert whole_rows(path) == path.stat().st_size - len(b'{"env_st')
+
+
+def test_the_end_of_the_last_whole_row_is_found_far_before_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"{}\n" + b"x" * 200_000)
+    assert whole_rows(path) == 3
+    path.write_bytes(b"x" * 200_000)
+    assert whole_rows(path) == 0
+
+
+def test_numbers_of_rows_that_a_damaged_file_gave() -> None:
+    row = {"env_steps": "3", "a": [1], "b": True, "c": None, "d": 10**400, "e": float("inf"), "f": -1, "g": 2.5}
+    assert [number_of(row, name) for name in "abcdefg"] == [None, None, None, None, None, -1, 2.5]
+    assert [steps_of(each) for each in (row, {"env_steps": -1}, {"env_steps": 1e999}, {}, {"env_steps": 7})] == [
+        *([None] * 4),
+        7,
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.json_rows import read_rows
 from rl_training.logging import ConsoleSink, JsonlSink, Logger, Row
 from rl_training.types import StateDict, Stateful
 
@@ -150,19 +152,91 @@ def test_a_state_from_step_zero_empties_every_file_but_the_train_log(tmp_path: P
     assert "crashed" in (tmp_path / "train.log").read_text()
 
 
-def test_a_file_that_lost_rows_is_kept_with_a_warning(tmp_path: Path) -> None:
-    logger = Logger(tmp_path)
+def saved_logs(folder: Path) -> StateDict:
+    """The state of a logger after five steps, which are in its files."""
+    logger = Logger(folder)
     write_steps(logger, 0, 5)
-    state = logger.state_dict()
+    state: StateDict = json.loads(json.dumps(logger.state_dict()))
     logger.close()
-    shortened = (tmp_path / "metrics.jsonl").read_bytes()[:-10]
-    (tmp_path / "metrics.jsonl").write_bytes(shortened)
-    resumed = Logger(tmp_path)
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl lacks 10 bytes"):
+    return state
+
+
+def load_damaged(folder: Path, state: StateDict) -> list[str]:
+    """What a logger finds wrong at a resume: said in one warning and in train.log, before it goes on."""
+    resumed = Logger(folder)
+    with pytest.warns(UserWarning, match="are not what the checkpoint covers") as caught:
         resumed.load_state_dict(state)
+    assert len(caught) == 1
+    write_steps(resumed, 5, 7)
+    assert resumed.state_dict()["sha256"]["metrics.jsonl"] == sha256(folder / "metrics.jsonl")
     resumed.close()
-    assert (tmp_path / "metrics.jsonl").read_bytes() == shortened
-    assert "lacks 10 bytes" in (tmp_path / "train.log").read_text()
+    assert all(what in (folder / "train.log").read_text() for what in resumed.damage)
+    assert [row["env_steps"] for row in read_rows(folder / "metrics.jsonl")][-2:] == [5, 6]
+    return resumed.damage
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_state_has_the_checksum_of_every_file(tmp_path: Path) -> None:
+    """Kept while rows are appended: the files are not read again at a checkpoint."""
+    logger = Logger(tmp_path)
+    for start in (0, 5, 10):
+        write_steps(logger, start, start + 5)
+        sums = logger.state_dict()["sha256"]
+        assert sums == {name: sha256(tmp_path / name) for name in sums}
+    (tmp_path / "metrics.jsonl").unlink()
+    write_steps(logger, 15, 16)
+    assert logger.state_dict()["sha256"]["metrics.jsonl"] != sums["metrics.jsonl"]
+    logger.close()
+
+
+def test_a_torn_row_is_cut_off_at_the_last_whole_line(tmp_path: Path) -> None:
+    state = saved_logs(tmp_path)
+    rows = (tmp_path / "metrics.jsonl").read_bytes()
+    (tmp_path / "metrics.jsonl").write_bytes(rows[:-10])
+    assert load_damaged(tmp_path, state) == [f"metrics.jsonl lacks 10 of {len(rows)} bytes"]
+    whole = [json.loads(line)["env_steps"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert whole == [0, 1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "trace.jsonl", "evals.jsonl"])
+def test_a_deleted_log_is_noticed(tmp_path: Path, name: str) -> None:
+    state = saved_logs(tmp_path)
+    size = (tmp_path / name).stat().st_size
+    (tmp_path / name).unlink()
+    assert load_damaged(tmp_path, state) == [f"{name} lacks {size} of {size} bytes"]
+
+
+def test_one_flipped_bit_is_noticed_and_its_row_named(tmp_path: Path) -> None:
+    state = saved_logs(tmp_path)
+    data = bytearray((tmp_path / "metrics.jsonl").read_bytes())
+    row = data.index(b"{", data.index(b"\n"))
+    data[row] ^= 1
+    (tmp_path / "metrics.jsonl").write_bytes(data)
+    assert load_damaged(tmp_path, state) == [
+        f"metrics.jsonl differs in its first {len(data)} bytes (row 2 cannot be read)"
+    ]
+
+
+def test_another_digit_is_noticed_although_every_row_can_be_read(tmp_path: Path) -> None:
+    state = saved_logs(tmp_path)
+    path = tmp_path / "episodes.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"3.0", b"7.0") + b"written after the checkpoint\n")
+    (what,) = load_damaged(tmp_path, state)
+    assert "episodes.jsonl differs in its first" in what
+    assert "(every row can be read)" in what
+
+
+def test_a_checkpoint_of_the_first_version_has_lengths_alone(tmp_path: Path) -> None:
+    state = saved_logs(tmp_path)
+    del state["sha256"]
+    resumed = Logger(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.close()
+    assert resumed.damage == []
+    assert len(lines(tmp_path / "metrics.jsonl")) == 5
 
 
 def test_sinks_with_state_are_part_of_it(tmp_path: Path) -> None:

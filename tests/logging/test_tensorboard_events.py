@@ -193,3 +193,31 @@ print([name for name in ("torch", "tensorboard", "google.protobuf", "gymnasium")
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+def test_event_files_that_are_not_what_the_state_covers_are_named(tmp_path: Path) -> None:
+    def write(sink: TensorBoardSink, step: int) -> None:
+        sink.log({"env_steps": step, "loss": 1.0})
+
+    first = TensorBoardSink(tmp_path)
+    write(first, 10)
+    first.state_dict()
+    first.close()
+    second = TensorBoardSink(tmp_path)
+    write(second, 20)
+    state = second.state_dict()
+    write(second, 30)
+    second.close()
+    old, new = sorted(path.name for path in tmp_path.iterdir())
+    resumed = TensorBoardSink(tmp_path)
+    resumed.load_state_dict(state)
+    assert resumed.damage == []
+    assert set(resumed.state_dict()["sha256"]) == {old, new}
+    data = bytearray((tmp_path / new).read_bytes())
+    data[-9] ^= 1
+    (tmp_path / new).write_bytes(data)
+    (tmp_path / old).unlink()
+    resumed = TensorBoardSink(tmp_path)
+    resumed.load_state_dict(state)
+    folder = tmp_path.name
+    assert resumed.damage == [f"{folder}/{old} is missing", f"{folder}/{new} differs"]

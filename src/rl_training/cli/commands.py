@@ -8,6 +8,10 @@ from rl_training.cli.record_commands import FINDING, KEEPING
 
 CONFIG = Option("config", "the same as the argument FILE", "FILE")
 
+ALLOW_CHANGED_CONFIG = Option(
+    "allow-changed-config", "take a checkpoint although its run or the stored config is another one than it was"
+)
+
 SHORT_FORMS = (
     Option("algo", "algorithm, see 'rl algorithms'", "NAME", field="algo"),
     Option("env-id", "environment, see 'rl envs'", "ID", field="env_id"),
@@ -35,6 +39,7 @@ TRAIN = Command(
         Option("jobs", "runs at a time when --seed names several (default: one per core)", "N"),
         Option("resume", "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN"),
         Option("trust-plugins", "with --resume: agree to the code of a run that was not made here"),
+        ALLOW_CHANGED_CONFIG,
         Option("init-from", "start from the weights of another run, at a step if given", "RUN[:STEP]"),
         Option("debug", "a quick run of a few rollouts with every check on and a close look at each update"),
         Option("dry-run", "show the resolved config and what the run would cost; write nothing"),
@@ -65,6 +70,7 @@ EVAL = Command(
         Option("num-envs", "environments stepped side by side; changes the speed, not the result", "N"),
         Option("video", "record an episode, into DIR or the run's videos/", "[DIR]", optional_value=True),
         TRUST,
+        ALLOW_CHANGED_CONFIG,
         OUTPUT_DIR,
         JSON,
         HELP,
@@ -84,6 +90,7 @@ RESUME = Command(
         Option("total-timesteps", "train to this many env steps instead of the run's own budget", "N"),
         Option("jobs", "runs at a time of a group (default: as it was started)", "N"),
         TRUST,
+        ALLOW_CHANGED_CONFIG,
         OUTPUT_DIR,
         JSON,
         HELP,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rl_training.runs import RunDir
     from rl_training.trainer import TrainResult
 
+RESUME_OPTIONS = ("resume", "json", "jobs", "allow-changed-config", "trust-plugins")
+"""What `rl train --resume` takes beside the budget."""
 DEBUG_ROLLOUTS = 4
 DEBUG_EPISODES = 2
 DEFAULT_BLOCK = 256
@@ -31,6 +33,8 @@ def train_command(arguments: Arguments) -> int:
     member = join_group()
     if arguments.switch("resume"):
         return _train_resume(arguments)
+    if arguments.switch("allow-changed-config"):
+        raise UsageError("--allow-changed-config is for --resume; a new run has no checkpoint yet")
     seeds = parse_seeds(arguments.overrides["seed"]) if "seed" in arguments.overrides else []
     jobs = arguments.number("jobs", low=1)
     arguments.overrides.update({"seed": str(seeds[0])} if seeds else {})
@@ -83,6 +87,7 @@ def eval_command(arguments: Arguments) -> int:
         "stochastic": arguments.switch("stochastic"),
         "num_envs": num_envs,
         "trust_plugins": arguments.switch("trust-plugins"),
+        "allow_changed_config": arguments.switch("allow-changed-config"),
     }
     video = arguments.text("video") or arguments.switch("video")
     target = find_target(arguments)
@@ -111,7 +116,10 @@ def resume_command(arguments: Arguments) -> int:
     join_group()
     total_timesteps = arguments.number("total-timesteps", low=1)
     jobs, trust_plugins = arguments.number("jobs", low=1), arguments.switch("trust-plugins")
+    allow_changed = arguments.switch("allow-changed-config")
     target = find_target(arguments)
+    if allow_changed and not isinstance(target, RunDir):
+        raise UsageError("--allow-changed-config is for one run; resume the runs that were changed one by one")
     if isinstance(target, Sweep):
         if total_timesteps is not None:
             raise UsageError("a sweep keeps its configs; drop --total-timesteps")
@@ -125,7 +133,12 @@ def resume_command(arguments: Arguments) -> int:
     with stdout_for_the_result(arguments.switch("json")):
         with without_collections():
             from rl_training.trainer import resume
-        result = resume(target.path, total_timesteps=total_timesteps, trust_plugins=trust_plugins)
+        result = resume(
+            target.path,
+            total_timesteps=total_timesteps,
+            allow_changed_config=allow_changed,
+            trust_plugins=trust_plugins,
+        )
     return _finish(result, arguments)
 
 
@@ -197,7 +210,7 @@ def find_target(arguments: Arguments) -> RunDir | SeedGroup | Sweep:
 
 def _train_resume(arguments: Arguments) -> int:
     extra = [f"--{path}" for path in arguments.overrides if path not in ("training.total_timesteps", "output_dir")]
-    extra += [f"--{name}" for name in arguments.options if name not in ("resume", "json", "jobs", "trust-plugins")]
+    extra += [f"--{name}" for name in arguments.options if name not in RESUME_OPTIONS]
     extra += arguments.positional
     if extra:
         raise UsageError(

@@ -19,9 +19,9 @@ from typing import Any
 
 from rl_training import index
 from rl_training.atomic_io import fault_point
-from rl_training.experiments.curves import read_rows
 from rl_training.experiments.filters import find_key, sorted_rows
 from rl_training.index import Row
+from rl_training.json_rows import read_rows
 from rl_training.runs import CLOCK_KEYS, RunDir
 from rl_training.types import RunError
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from rl_training.json_rows import number_of, read_rows, steps_of
 from rl_training.types import Array
 
 MAX_POINTS = 200
@@ -31,25 +29,11 @@ def read_curve(run: Path, metric: str = EVALUATION) -> Curve:
     """The values of a metric in a run's log, without NaN; empty where the run never logged it."""
     points: dict[int, float] = {}
     for row in read_rows(run / "logs" / "metrics.jsonl"):
-        value = row.get(metric)
-        if isinstance(value, int | float) and np.isfinite(value):
-            points[int(row.get("env_steps", 0))] = float(value)
+        step, value = steps_of(row), number_of(row, metric)
+        if step is not None and value is not None:
+            points[step] = float(value)
     steps = sorted(points)
     return Curve(np.array(steps, np.int64), np.array([points[step] for step in steps], np.float64))
-
-
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSONL file; a missing file has none, and a last line still being written does not count."""
-    if not path.is_file():
-        return
-    with open(path, "rb") as lines:
-        for line in lines:
-            row = None
-            if line.endswith(b"\n"):
-                with suppress(ValueError):  # a damaged line
-                    row = json.loads(line)
-            if isinstance(row, dict):
-                yield row
 
 
 def align(curves: Sequence[Curve]) -> tuple[Array, Array]:

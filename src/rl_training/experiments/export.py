@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from rl_training.experiments.compare import Comparison, Summary
-from rl_training.experiments.curves import read_curve, read_rows
+from rl_training.experiments.curves import read_curve
 from rl_training.experiments.entries import Run, readable
 from rl_training.experiments.tables import Table, latex, markdown, number_text, paper_table
+from rl_training.json_rows import read_rows, steps_of
 from rl_training.types import Array, ConfigError, RunError
 
 Row = dict[str, Any]
@@ -149,7 +150,7 @@ def _plain(value: Any) -> Any:
 
 
 def _evaluations(run: Run) -> dict[str, Any]:
-    rows = [row for row in read_rows(run.path / "logs" / "evals.jsonl") if row.get("returns")]
+    rows = [row for row in read_rows(run.path / "logs" / "evals.jsonl") if _is_evaluation(row)]
     if not rows:
         raise RunError(f"run '{run.path}' has no evaluations; marl-eval needs the returns of their episodes")
     steps = [
@@ -158,6 +159,13 @@ def _evaluations(run: Run) -> dict[str, Any]:
     best = max(steps, key=lambda step: float(np.mean(step["return"])))
     absolute = {name: values for name, values in best.items() if name != "step_count"}
     return {**{f"step_{i}": step for i, step in enumerate(steps)}, "absolute_metrics": absolute}
+
+
+def _is_evaluation(row: Row) -> bool:
+    """Whether a row of a log, which may be damaged, has its step and the returns of its episodes."""
+    returns = row.get("returns")
+    is_whole = isinstance(returns, list) and returns and all(isinstance(value, int | float) for value in returns)
+    return bool(is_whole) and steps_of(row) is not None
 
 
 def _suite_and_task(environment: str) -> tuple[str, str]:

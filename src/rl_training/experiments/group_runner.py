@@ -26,7 +26,7 @@ from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_display import GroupView, Row
 from rl_training.experiments.members import Member, RunSet
 from rl_training.experiments.membership import Lifeline, consent_variable
-from rl_training.json_rows import tail_rows
+from rl_training.json_rows import number_of, tail_rows
 from rl_training.progress_display import RateMeter
 from rl_training.run_lock import holder_of
 from rl_training.signals import requeue_under_slurm
@@ -322,7 +322,7 @@ def latest_progress(path: Path) -> dict[str, Any]:
     """Counters and returns as the newest rows of a metrics log have them."""
     found: dict[str, Any] = {}
     for row in tail_rows(path):
-        found |= {name: row[name] for name in ("env_steps", EVALUATION, TRAINING) if row.get(name) is not None}
+        found |= {name: row[name] for name in ("env_steps", EVALUATION, TRAINING) if number_of(row, name) is not None}
     return found
 
 

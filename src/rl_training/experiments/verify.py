@@ -9,25 +9,30 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rl_training.assembly import build_trainer
+from rl_training.budgets import Leg, are_known, legs, read_budgets
 from rl_training.callbacks import Callback
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
-from rl_training.config_loading import read_yaml
 from rl_training.devices import pinned_threads
-from rl_training.environment_info import versions
-from rl_training.experiments.curves import read_rows
-from rl_training.json_rows import Row, encode_row
+from rl_training.experiments.verify_records import (
+    Difference,
+    VerifyReport,
+    check_config,
+    check_files,
+    check_log,
+    compare_versions,
+)
+from rl_training.json_rows import Row, encode_row, read_rows, steps_of
 from rl_training.row_log import Rows
-from rl_training.runs import CLOCK_KEYS, RunDir, metrics_sha256, public_sha256
-from rl_training.sealed_files import DamagedCheckpointError
+from rl_training.runs import CLOCK_KEYS, RunDir
 from rl_training.signals import StopSignals
 from rl_training.state_tree import flatten
 from rl_training.tensor_blob import MAX_HEADER_BYTES, parse_blob
@@ -36,44 +41,7 @@ from rl_training.trainers.base import Report, Trainer
 from rl_training.types import CheckpointError, RLTrainingError, RunError, TrustError
 from rl_training.user_parts import user_parts
 
-
-@dataclass(frozen=True)
-class Difference:
-    """Where two runs part."""
-
-    kind: str
-    """config, log, file, metric or tensor."""
-    what: str
-    """Name of the metric, path of the tensor, name of the file."""
-    env_steps: int | None = None
-    stored: Any = None
-    again: Any = None
-
-    def __str__(self) -> str:
-        at = "" if self.env_steps is None else f" at {self.env_steps:,} env steps"
-        values = "" if self.stored is self.again is None else f": {self.stored} stored, {self.again} again"
-        return f"{self.kind}{at}: {self.what}{values}"
-
-
-@dataclass
-class VerifyReport:
-    """What was compared, and the first difference of each kind; none means the same to the last bit."""
-
-    run: Path
-    env_steps: int = 0
-    rows: int = 0
-    checkpoints: int = 0
-    differences: list[Difference] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def reproduced(self) -> bool:
-        return not self.differences
-
-    def add(self, difference: Difference) -> None:
-        """Keep it if it is the first of its kind."""
-        if all(known.kind != difference.kind for known in self.differences):
-            self.differences.append(difference)
+__all__ = ["Difference", "ReproducibilityChecker", "VerifyReport"]
 
 
 class ReproducibilityChecker:
@@ -95,15 +63,15 @@ class ReproducibilityChecker:
         return report
 
     def _train_again(self, run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> None:
-        check_log(run, report)
-        intact = check_files(run, report)
+        sound = check_files(run, report)
+        check_log(run, report, sound.values())
         cfg = quiet(cfg)
         compare_versions(run, report)
-        limit = reach(run, cfg, report, steps)
+        plan = legs_of(run, cfg, report, steps)
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
-            watcher = Comparison(run, report, limit, intact)
+            watcher = Comparison(run, report, plan[-1].stop, sound)
             try:
-                play(replace(cfg, output_dir=folder), watcher, parent=run.info().get("parent"))
+                play_legs(plan, replace(cfg, output_dir=folder), watcher, run.info().get("parent"))
             except TrustError:
                 raise
             except RLTrainingError as error:
@@ -124,12 +92,12 @@ class ReproducibilityChecker:
     def _verify_resume(self, run: RunDir, cfg: TrainConfig, steps: int | None) -> VerifyReport:
         report = VerifyReport(run.path)
         cfg = quiet(cfg)
-        limit = reach(run, cfg, report, steps)
+        limit = min(reach(run, steps), cfg.training.total_timesteps)
         parent = run.info().get("parent")
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
             straight = play(replace(cfg, output_dir=f"{folder}/straight"), StopAt(limit), parent=parent)
             halved = play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(max(limit // 2, 1)), parent=parent)
-            play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(limit), run=halved)
+            play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(limit), run=halved, start="resumed")
             compare_runs(straight, halved, report)
         return report
 
@@ -145,21 +113,48 @@ def quiet(cfg: TrainConfig) -> TrainConfig:
     return replace(cfg, logging=logging, monitor=monitor, training=replace(cfg.training, checkpoint_frequency=0))
 
 
-def reach(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> int:
+def reach(run: RunDir, steps: int | None) -> int:
     """How many env steps can be compared."""
-    logged = [int(row.get("env_steps", 0)) for row in read_rows(run.logs / "metrics.jsonl")]
+    logged = [steps_of(row) or 0 for row in read_rows(run.logs / "metrics.jsonl")]
     came = max([*logged, *CheckpointManager(run.path).steps()], default=0)
     if came == 0:
         raise RunError(f"run '{run.path}' has logged and saved nothing yet; there is nothing to verify")
-    if came > cfg.training.total_timesteps and run.info().get("total_timesteps"):
-        came = cfg.training.total_timesteps
-        report.notes.append(f"the run was extended after {came:,} env steps; only those are compared")
     return came if steps is None else min(steps, came)
 
 
-def play(cfg: TrainConfig, watcher: StopAt, *, parent: str | None = None, run: RunDir | None = None) -> RunDir:
+def legs_of(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> list[Leg]:
+    """The stretches of the run, each under the budget that was in force. Where that is not known, the first budget is
+    trained, and only as far as it goes."""
+    info, limit, first = run.info(), reach(run, steps), cfg.training.total_timesteps
+    budgets = read_budgets(info.get("budgets"))
+    if are_known(budgets):
+        return legs(budgets, limit, ended=info.get("status") == "finished")
+    if info.get("total_timesteps") is None:
+        return [Leg(first, limit)]
+    report.notes.append(
+        f"the budget was changed by a version that did not record when; the first one, {first:,} env steps, is compared"
+    )
+    return [Leg(first, min(limit, first))]
+
+
+def play_legs(plan: Sequence[Leg], cfg: TrainConfig, watcher: StopAt, parent: str | None) -> None:
+    """Train under each budget in turn, as far as it was in force."""
+    run = None
+    for leg in plan:
+        watcher.limit = leg.stop
+        budgeted = replace(cfg, training=replace(cfg.training, total_timesteps=leg.total_timesteps))
+        run = play(budgeted, watcher, parent=parent, run=run, start="new" if run is None else "extended")
+
+
+def play(
+    cfg: TrainConfig,
+    watcher: StopAt,
+    *,
+    parent: str | None = None,
+    run: RunDir | None = None,
+    start: Start = "new",
+) -> RunDir:
     """Train in a directory of its own, or go on in `run`, with `watcher` looking on."""
-    start: Start = "new" if run is None else "resumed"
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg)
         try:
@@ -185,9 +180,12 @@ class StopAt(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         trainer.stops.append(self.limit)
+        if trainer.progress.env_steps >= self.limit and not trainer.budget_spent(trainer.total_timesteps):
+            trainer.request_stop("far enough", interrupted=True)
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        if not report.final and trainer.progress.env_steps >= self.limit:
+        is_over = report.final or trainer.decided is not None
+        if not is_over and trainer.progress.env_steps >= self.limit:
             trainer.request_stop("far enough", interrupted=True)
 
     def log(self, row: Row, /) -> None:
@@ -203,7 +201,7 @@ class StopAt(Callback):
 class Comparison(StopAt):
     """Holds a training beside a stored run, row by row and checkpoint by checkpoint."""
 
-    def __init__(self, run: RunDir, report: VerifyReport, limit: int, intact: Sequence[int]) -> None:
+    def __init__(self, run: RunDir, report: VerifyReport, limit: int, intact: Collection[int]) -> None:
         super().__init__(limit)
         self.manager = CheckpointManager(run.path, report=lambda line: None)
         self.intact = set(intact)
@@ -233,6 +231,7 @@ class Comparison(StopAt):
         step = trainer.progress.env_steps
         if step not in self.steps:
             return
+        self.steps.remove(step)  # the end of one budget is the beginning of the next
         parts = {name: part.state_dict() for name, part in trainer.parts().items()}
         if step in self.intact:
             found = first_difference(self.manager.load(step).parts, parts, only=parts)
@@ -250,47 +249,6 @@ class Comparison(StopAt):
 
 
 # -- comparing --------------------------------------------------------------------------------------------------------
-
-
-def check_config(run: RunDir, report: VerifyReport) -> bool:
-    """Whether the stored config is the one that the run was started with."""
-    now, then = public_sha256(read_yaml(run.path / "configs" / "resolved.yaml")), run.info().get("config_sha256")
-    if now != then:
-        report.add(Difference("config", "configs/resolved.yaml was changed after the start", None, then, now))
-    return now == then
-
-
-def check_log(run: RunDir, report: VerifyReport) -> None:
-    """The metrics log against the hash that was recorded at the end, where there was one."""
-    info, now = run.info(), metrics_sha256(run.logs / "metrics.jsonl")
-    if info.get("ended") and info.get("metrics_sha256") not in (None, now):
-        what = "logs/metrics.jsonl was changed after the end"
-        report.add(Difference("log", what, None, info["metrics_sha256"], now))
-
-
-def check_files(run: RunDir, report: VerifyReport) -> list[int]:
-    """The steps whose checkpoints are what was saved."""
-    manager = CheckpointManager(run.path, report=lambda line: None)
-    intact = []
-    for step in manager.steps():
-        try:
-            manager.load(step)
-            intact.append(step)
-        except DamagedCheckpointError as error:
-            report.add(Difference("file", str(error).partition("; use another")[0], step))
-    return intact
-
-
-def compare_versions(run: RunDir, report: VerifyReport) -> None:
-    """Bits are promised on the same machine with the same versions: what is another one is said."""
-    then, now = run.info().get("versions") or {}, versions()
-    changed = [
-        f"{name} {then.get(name)} -> {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)
-    ]
-    if changed:
-        report.notes.append(f"other versions than the run had, so bits may differ: {', '.join(changed)}")
-    if run.info().get("exact") is False:
-        report.notes.append("the environment cannot be resumed exactly; a run that was stopped may differ")
 
 
 def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:

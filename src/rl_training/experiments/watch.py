@@ -13,7 +13,7 @@ from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_display import GroupView, Row
 from rl_training.experiments.group_runner import latest_progress
 from rl_training.index import OTHER_FOLDERS, describe
-from rl_training.json_rows import tail_rows
+from rl_training.json_rows import steps_of, tail_rows
 from rl_training.progress_display import RateMeter
 from rl_training.runs import RunDir
 from rl_training.types import RLTrainingError, RunError
@@ -109,4 +109,4 @@ def watch(run: RunDir) -> Watched:
 
 def alert_text(alert: dict[str, Any]) -> str:
     """A row of alerts.jsonl in a line."""
-    return f"alert {alert.get('rule')}: {alert.get('message')} (at {alert.get('env_steps', 0):,} env steps)"
+    return f"alert {alert.get('rule')}: {alert.get('message')} (at {steps_of(alert) or 0:,} env steps)"

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
+from rl_training.budgets import Budget
+from rl_training.checkpoint_seal import fitting
 from rl_training.collector import Episode
 from rl_training.types import CheckpointError, Metrics, Progress, SpaceSpec, StateDict, Stateful
 
@@ -78,6 +80,8 @@ class Trainer(ABC):
         self.interrupted = False
         self.total_timesteps = 0
         self.total_episodes: int | None = None
+        self.budgets: list[Budget] = []
+        """Which budget was in force from which step on; saved with every checkpoint."""
         self.episodes: list[Episode] = []
         """Episodes that the latest train step finished."""
         self.history: list[Report] = []
@@ -120,7 +124,8 @@ class Trainer(ABC):
                 continue
             if name not in state:
                 raise CheckpointError(f"the checkpoint has no part '{name}' (it has {', '.join(sorted(state))})")
-            part.load_state_dict(state[name])
+            with fitting(f"the checkpoint's part '{name}'"):
+                part.load_state_dict(state[name])
 
     def request_stop(self, why: str, *, interrupted: bool = False) -> None:
         """End after the current step. An interrupted run is saved as it stands and can go on as if nothing happened."""
