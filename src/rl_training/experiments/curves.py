@@ -15,6 +15,8 @@ from rl_training.types import Array
 
 MAX_POINTS = 200
 """Points of a common grid: more than a plot can show."""
+EVAL = "eval/"
+"""What the metrics of an evaluation begin with, outside evals.jsonl."""
 EVALUATION, TRAINING = "eval/return_mean", "rollout/return_mean"
 """What a run is scored by: its evaluations or, where it has none, its training episodes."""
 
@@ -28,14 +30,24 @@ class Curve:
 
 
 def read_curve(run: Path, metric: str = EVALUATION) -> Curve:
-    """The values of a metric in a run's log, without NaN; empty where the run never logged it."""
-    points: dict[int, float] = {}
-    for row in read_rows(run / "logs" / "metrics.jsonl"):
-        value = row.get(metric)
-        if isinstance(value, int | float) and np.isfinite(value):
-            points[int(row.get("env_steps", 0))] = float(value)
+    """The values of a metric in a run's log, without NaN; empty where the run never logged it.
+
+    The evaluation at the start, which is in evals.jsonl alone, is the first point of a curve that has others.
+    """
+    points = dict(_points(run / "logs" / "metrics.jsonl", metric))
+    if points and metric.startswith(EVAL):
+        first = next(_points(run / "logs" / "evals.jsonl", metric.removeprefix(EVAL)), None)
+        points |= {0: first[1]} if first is not None and first[0] == 0 else {}
     steps = sorted(points)
     return Curve(np.array(steps, np.int64), np.array([points[step] for step in steps], np.float64))
+
+
+def _points(log: Path, name: str) -> Iterator[tuple[int, float]]:
+    """Env steps and value of each row of a log that has a finite one."""
+    for row in read_rows(log):
+        value = row.get(name)
+        if isinstance(value, int | float) and np.isfinite(value):
+            yield int(row.get("env_steps", 0)), float(value)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:

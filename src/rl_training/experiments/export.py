@@ -155,9 +155,14 @@ def _evaluations(run: Run) -> dict[str, Any]:
     steps = [
         {"step_count": row["env_steps"], "return": row["returns"], "length": row.get("lengths", [])} for row in rows
     ]
-    best = max(steps, key=lambda step: float(np.mean(step["return"])))
+    # what a run found before it learned anything is not its best
+    best = max(steps[int(len(steps) > 1 and not steps[0]["step_count"]) :], key=_mean_return)
     absolute = {name: values for name, values in best.items() if name != "step_count"}
     return {**{f"step_{i}": step for i, step in enumerate(steps)}, "absolute_metrics": absolute}
+
+
+def _mean_return(step: Mapping[str, Any]) -> float:
+    return float(np.mean(step["return"]))
 
 
 def _suite_and_task(environment: str) -> tuple[str, str]:

@@ -1,7 +1,8 @@
 """`ReproducibilityChecker`: trains a run again from its stored config and says where the two first differ.
 
-Compared are the rows of the metrics log (without the clock) and, at every step of which the run still has a checkpoint,
-the whole state of the trainer, bit for bit. Before that: the hashes that the run recorded of its config, log and files.
+Compared are the rows of metrics and evaluations (without the clock) and, at every step of which the run still has a
+checkpoint, the whole state of the trainer, bit for bit. Before that: the hashes that the run recorded of its config,
+log and files.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.assembly import build_trainer
+from rl_training.assembly import EnvFn, build_trainer, need_env_fn
 from rl_training.callbacks import Callback
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
@@ -34,7 +35,9 @@ from rl_training.tensor_blob import MAX_HEADER_BYTES, parse_blob
 from rl_training.trainer import Start, execute, warm_start
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import CheckpointError, RLTrainingError, RunError
-from rl_training.user_parts import user_parts
+from rl_training.user_parts import missing_objects, user_parts
+
+VERIFY = "experiments.verify.ReproducibilityChecker().verify_experiment"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Difference:
     """Where two runs part."""
 
     kind: str
-    """config, log, file, metric or tensor."""
+    """config, log, file, metric, evaluation or tensor."""
     what: str
     """Name of the metric, path of the tensor, name of the file."""
     env_steps: int | None = None
@@ -79,9 +82,12 @@ class VerifyReport:
 class ReproducibilityChecker:
     """Compares runs with what their configs give today, on this machine."""
 
-    def verify_experiment(self, run_dir: str | Path, *, steps: int | None = None) -> VerifyReport:
+    def verify_experiment(
+        self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None
+    ) -> VerifyReport:
         """Train again up to `steps` env steps (default: as far as the run came) and compare on the way."""
         run = RunDir.open(run_dir)
+        need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
         report = VerifyReport(run.path)
         if not check_config(run, report):
             return report  # what would be trained is not what was trained
@@ -93,7 +99,9 @@ class ReproducibilityChecker:
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
             watcher = Comparison(run, report, limit, intact)
             try:
-                play(replace(cfg, output_dir=folder), watcher, parent=run.info().get("parent"))
+                parent = run.info().get("parent")
+                again = play(replace(cfg, output_dir=folder), watcher, parent=parent, env_fn=env_fn)
+                compare_logs(run, again, report, "evaluation", "evals.jsonl", report.env_steps)
             except RLTrainingError as error:
                 if run.info().get("status") != "failed":
                     raise
@@ -101,18 +109,22 @@ class ReproducibilityChecker:
             watcher.finish()
         return report
 
-    def verify_resume(self, run_dir: str | Path, *, steps: int | None = None) -> VerifyReport:
+    def verify_resume(
+        self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None
+    ) -> VerifyReport:
         """Train twice from the stored config, once straight through and once stopped half-way and resumed by a trainer
         that knows only the files; then compare logs and final states."""
         run = RunDir.open(run_dir)
+        need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
         report = VerifyReport(run.path)
         cfg = quiet(run.config())
         limit = reach(run, cfg, report, steps)
         parent = run.info().get("parent")
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
-            straight = play(replace(cfg, output_dir=f"{folder}/straight"), StopAt(limit), parent=parent)
-            halved = play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(max(limit // 2, 1)), parent=parent)
-            play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(limit), run=halved)
+            half = StopAt(max(limit // 2, 1))
+            straight = play(replace(cfg, output_dir=f"{folder}/straight"), StopAt(limit), parent=parent, env_fn=env_fn)
+            halved = play(replace(cfg, output_dir=f"{folder}/halved"), half, parent=parent, env_fn=env_fn)
+            play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(limit), run=halved, env_fn=env_fn)
             compare_runs(straight, halved, report)
         return report
 
@@ -140,11 +152,18 @@ def reach(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None
     return came if steps is None else min(steps, came)
 
 
-def play(cfg: TrainConfig, watcher: StopAt, *, parent: str | None = None, run: RunDir | None = None) -> RunDir:
+def play(
+    cfg: TrainConfig,
+    watcher: StopAt,
+    *,
+    parent: str | None = None,
+    run: RunDir | None = None,
+    env_fn: EnvFn | None = None,
+) -> RunDir:
     """Train in a directory of its own, or go on in `run`, with `watcher` looking on."""
     start: Start = "new" if run is None else "resumed"
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
-        trainer = build_trainer(cfg)
+        trainer = build_trainer(cfg, env_fn)
         try:
             users = user_parts(cfg)
             if run is None and parent is not None:
@@ -152,7 +171,7 @@ def play(cfg: TrainConfig, watcher: StopAt, *, parent: str | None = None, run: R
             run = run or RunDir.create(cfg, parent=parent)
             with run.lock():
                 watched = replace(users, callbacks=[*users.callbacks, watcher], sinks=[watcher])
-                execute(trainer, cfg, run, None, watched, signals, start=start)
+                execute(trainer, cfg, run, env_fn, watched, signals, start=start)
         finally:
             trainer.close()
         if signals.received is not None:
@@ -177,7 +196,7 @@ class StopAt(Callback):
         """A row of metrics."""
 
     def log_eval(self, row: Row, /) -> None:
-        """An evaluation, whose numbers are in the rows of metrics too."""
+        """An evaluation; it is read from the log, where that of the start is too."""
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -207,10 +226,7 @@ class Comparison(StopAt):
     def log(self, row: Row, /) -> None:
         found, stored = comparable(json.loads(encode_row(row))), next(self.expected, {})
         self.report.rows += 1
-        for name in dict.fromkeys([*stored, *found]):
-            if stored.get(name) != found.get(name):
-                steps = int(found.get("env_steps", 0))
-                self.report.add(Difference("metric", name, steps, stored.get(name), found.get(name)))
+        compare_row("metric", stored, found, self.report)
 
     def compare_state(self, trainer: Trainer) -> None:
         step = trainer.progress.env_steps
@@ -272,20 +288,16 @@ def compare_versions(run: RunDir, report: VerifyReport) -> None:
     ]
     if changed:
         report.notes.append(f"other versions than the run had, so bits may differ: {', '.join(changed)}")
+    if missing := missing_objects(run.info().get("callbacks"), ()):
+        report.notes.append(f"the run had callback objects, which are not here again: {', '.join(missing)}")
     if run.info().get("exact") is False:
         report.notes.append("the environment cannot be resumed exactly; a run that was stopped may differ")
 
 
 def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:
     """Two finished runs: every row of their logs, and the state at their end."""
-    rows = list(stored_rows(one)), list(stored_rows(other))
-    report.rows = len(rows[0])
-    for stored, again in zip(*rows, strict=False):
-        for name in dict.fromkeys([*stored, *again]):
-            if stored.get(name) != again.get(name):
-                report.add(Difference("metric", name, stored.get("env_steps"), stored.get(name), again.get(name)))
-    if len(rows[0]) != len(rows[1]):
-        report.add(Difference("metric", "number of rows", None, len(rows[0]), len(rows[1])))
+    report.rows = compare_logs(one, other, report, "metric", "metrics.jsonl")
+    compare_logs(one, other, report, "evaluation", "evals.jsonl")
     ends = [CheckpointManager(run.path).load_latest() for run in (one, other)]
     report.env_steps, report.checkpoints = ends[0].step, 1
     kept = [name for name in ends[0].parts if name != "logs"]
@@ -294,8 +306,27 @@ def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:
         report.add(replace(found, env_steps=ends[0].step))
 
 
-def stored_rows(run: RunDir) -> Iterator[Row]:
-    return map(comparable, read_rows(run.logs / "metrics.jsonl"))
+def compare_logs(
+    stored: RunDir, again: RunDir, report: VerifyReport, kind: str, log: str, limit: float = math.inf
+) -> int:
+    """Two logs row by row, up to `limit` env steps; how many rows the first has."""
+    rows = [[row for row in stored_rows(run, log) if row.get("env_steps", 0) <= limit] for run in (stored, again)]
+    for one, other in zip(*rows, strict=False):
+        compare_row(kind, one, other, report)
+    if len(rows[0]) != len(rows[1]):
+        report.add(Difference(kind, "number of rows", None, len(rows[0]), len(rows[1])))
+    return len(rows[0])
+
+
+def compare_row(kind: str, stored: Row, again: Row, report: VerifyReport) -> None:
+    for name in dict.fromkeys([*stored, *again]):
+        if stored.get(name) != again.get(name):
+            steps = stored.get("env_steps", again.get("env_steps"))
+            report.add(Difference(kind, name, steps, stored.get(name), again.get(name)))
+
+
+def stored_rows(run: RunDir, log: str = "metrics.jsonl") -> Iterator[Row]:
+    return map(comparable, read_rows(run.logs / log))
 
 
 def comparable(row: Mapping[str, Any]) -> Row:
