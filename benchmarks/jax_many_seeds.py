@@ -26,6 +26,7 @@ def train(env_id: str, seeds: int, timesteps: int, folder: str) -> dict[str, Any
         "--seed": f"0..{seeds - 1}",
         "--num-envs": 16,
         "--total-timesteps": timesteps,
+        "--training.eval-at-start": "false",
         "--training.eval-frequency": 0,
         "--training.num-eval-episodes": 10,
         "--training.eval-lane": "compiled",

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rl_training.collector import Collector
@@ -37,6 +38,7 @@ from rl_training.registry import (
     import_plugins,
     loggers,
 )
+from rl_training.run_names import env_fn_of
 from rl_training.schedules import value_at
 from rl_training.seeding import Streams
 from rl_training.trainers.off_policy import OffPolicyTrainer, Replay
@@ -70,6 +72,7 @@ class Parts:
     algorithm: Algorithm
     collector: Collector
     guard: Guard
+    env_fn: EnvFn | None = None
 
     def hparam(self, name: str, default: Any) -> Any:
         """A hyperparameter that an algorithm of a user's may or may not have."""
@@ -107,7 +110,7 @@ def build_compiled(cfg: TrainConfig, *, ahead: bool) -> CompiledTrainer:
     key = fingerprint(agent.description, cfg.env_id, cfg.env, size, runs)
     description = key if is_our_own(cfg, spec) else None
     driver = shared(key, lambda: make_driver(agent.functions, env, cfg.env.num_envs, size, description, runs))
-    evaluations = cfg.training.eval_frequency if cfg.training.num_eval_episodes else 0
+    evaluations = cfg.training.eval_steps if cfg.training.num_eval_episodes else 0
     stops = (evaluations, cfg.training.checkpoint_frequency, cfg.logging.video_frequency)
     trainer = CompiledTrainer(agent, driver, guard.progress, guard, stops=stops, ahead=ahead)
     trainer.spaces = env.observation_space, env.action_space
@@ -149,7 +152,7 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None) -> HostTrainer:
         algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, guard)
         rng, info_keys = Streams(cfg.seed)("actions"), cfg.logging.info_keys
         collector = Collector(env, algorithm.policy, rng, info_keys=info_keys, guard=guard)
-        parts = Parts(cfg, hparams, observation_space, action_space, algorithm, collector, guard)
+        parts = Parts(cfg, hparams, observation_space, action_space, algorithm, collector, guard, env_fn)
         trainer = build_off_policy(parts) if spec.kind == "off_policy" else build_on_policy(parts)
     except BaseException:
         env.close()
@@ -398,7 +401,7 @@ def build_replay(parts: Parts) -> Replay:
 
 def goal_function(parts: Parts, name: str, *, required: bool) -> Any:
     """A function of goals that the environment has: (achieved, desired, info) -> rewards, or whether that ends it."""
-    env = make_env(parts.cfg.env_id, parts.cfg.env, seed=parts.cfg.seed)
+    env = make_env(parts.env_fn or parts.cfg.env_id, parts.cfg.env, seed=parts.cfg.seed)
     function = getattr(env.unwrapped, name, None)
     if function is None:
         env.close()
@@ -414,3 +417,13 @@ def eval_env_maker(cfg: TrainConfig, env_fn: EnvFn | None, *, render: bool = Fal
     """Makes evaluation environments: the same stack without what is for training only."""
     mode = "rgb_array" if render else None
     return lambda i: make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, index=i, training=False, render_mode=mode)
+
+
+def need_env_fn(run: Path, cfg: TrainConfig, env_fn: EnvFn | None, verb: str) -> None:
+    """Refuse to use a run whose environment was a function without that function."""
+    name = env_fn_of(cfg.env_id)
+    if name is not None and env_fn is None:
+        raise ConfigError(
+            f"run '{run.name}' was trained on the function '{name}' (env_fn=...), which is not stored with it; give it "
+            f"again from Python: rl_training.{verb}('{run}', env_fn=...)"
+        )

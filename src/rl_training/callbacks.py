@@ -71,7 +71,8 @@ class Evaluate(Protocol):
 
 
 class EvalCallback(Callback):
-    """Evaluates every `eval_frequency` env steps and at the end; stops a run that has reached `stop_at_return`."""
+    """Evaluates at the start, every `eval_frequency` env steps and at the end; stops a run that has reached
+    `stop_at_return`. What it finds at the start is a row of evals.jsonl and nothing else."""
 
     def __init__(self, evaluate: Evaluate, logger: Logger, training: TrainingConfig) -> None:
         self.evaluate = evaluate
@@ -79,8 +80,14 @@ class EvalCallback(Callback):
         self.training = training
         self.last_step = -1
 
+    def on_start(self, trainer: Trainer) -> None:
+        if self.training.eval_at_start and trainer.progress.env_steps == 0 and self.last_step < 0:
+            with trainer.clock.measure("evaluation"):
+                result = self.evaluate(episodes=self.training.num_eval_episodes)
+            self.log(trainer, result, to_sinks=False)
+
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        if report.final or crossed(report.before.env_steps, report.after.env_steps, self.training.eval_frequency):
+        if report.final or crossed(report.before.env_steps, report.after.env_steps, self.training.eval_steps):
             report.metrics |= self.run(trainer)
 
     def on_end(self, trainer: Trainer) -> None:
@@ -93,14 +100,19 @@ class EvalCallback(Callback):
             result = self.evaluate(episodes=episodes)
             if self.is_solved(result) and episodes < enough:  # a few lucky episodes end no run
                 result = result.followed_by(self.evaluate(episodes=enough - episodes, first=episodes))
-        self.last_step = trainer.progress.env_steps
-        metrics = result.metrics()
-        row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
-        self.logger.log_eval({**trainer.progress.state_dict(), **metrics, **row})
+        metrics = self.log(trainer, result)
         if self.is_solved(result):
             score = f"{metrics['return_mean']:.1f} over {len(result.returns)} episodes"
             trainer.request_stop(f"solved: evaluation return {score} >= {self.training.stop_at_return:g}")
         return {f"eval/{name}": value for name, value in metrics.items()}
+
+    def log(self, trainer: Trainer, result: EvalResult, *, to_sinks: bool = True) -> dict[str, float]:
+        """The row of evals.jsonl; its metrics."""
+        self.last_step = trainer.progress.env_steps
+        metrics = result.metrics()
+        row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
+        self.logger.log_eval({**trainer.progress.state_dict(), **metrics, **row}, to_sinks=to_sinks)
+        return metrics
 
     def is_solved(self, result: EvalResult) -> bool:
         goal = self.training.stop_at_return

@@ -16,8 +16,10 @@ from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, che
 from rl_training.registry import algorithms
 from rl_training.types import ConfigError
 
-CONFIG_VERSION = 1
+CONFIG_VERSION = 2
 MAX_SEED = 2**32 - 1
+AUTO_EVALUATIONS = 10
+"""Evaluations of a run whose `training.eval_frequency` is auto."""
 MAX_PARTS = 10**6
 """Largest number of environments, stacked frames or units of a layer."""
 
@@ -161,8 +163,10 @@ class TrainingConfig:
     """Env steps to train for; the last rollout is finished."""
     total_episodes: int | None = None
     """Stop after this many finished episodes too; null does not."""
-    eval_frequency: int = 10_000
-    """Env steps between evaluations; 0 evaluates only at the end."""
+    eval_frequency: int | Literal["auto"] = "auto"
+    """Env steps between evaluations; auto is a tenth of the budget, at least one rollout; 0 only at the end."""
+    eval_at_start: bool = True
+    """Evaluate before the first step too: env step 0 of evals.jsonl. It is never the best and stops no run."""
     num_eval_episodes: int = 10
     """Episodes per evaluation; 0 never evaluates."""
     eval_lane: Literal["host", "compiled"] = "host"
@@ -182,12 +186,18 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         check_range(self, "total_timesteps", low=1, high=MAX_COUNT)
         check_range(self, "total_episodes", low=1, high=MAX_COUNT)
-        check_range(self, "eval_frequency", low=0, high=MAX_COUNT)
+        if self.eval_frequency != "auto":
+            check_range(self, "eval_frequency", low=0, high=MAX_COUNT)
         check_range(self, "num_eval_episodes", low=0, high=MAX_COUNT)
         check_range(self, "checkpoint_frequency", low=0, high=MAX_COUNT)
         check_range(self, "stop_episodes", low=1, high=MAX_COUNT)
         check_range(self, "runs_per_program", low=1, high=1024)
         check_range(self, "num_threads", low=1, high=1024)
+
+    @property
+    def eval_steps(self) -> int:
+        """Env steps between evaluations as a number: `eval_frequency`, or a tenth of the budget rounded up."""
+        return -(-self.total_timesteps // AUTO_EVALUATIONS) if self.eval_frequency == "auto" else self.eval_frequency
 
 
 @dataclass(frozen=True)

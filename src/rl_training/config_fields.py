@@ -154,7 +154,8 @@ def _describe_one(hint: Any) -> str:
     if hint in SIMPLE_NAMES:
         return SIMPLE_NAMES[hint]
     if typing.get_origin(hint) is Literal:
-        return f"one of {', '.join(str(choice) for choice in typing.get_args(hint))}"
+        choices = [str(choice) for choice in typing.get_args(hint)]
+        return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
     if list_of(hint):
         item = typing.get_args(hint)[0]
         return "list" if item is Any else f"list of {describe(item)}"

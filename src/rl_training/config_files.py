@@ -6,14 +6,25 @@ in the working directory, so a config means the same wherever a command is typed
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from rl_training.config_keys import document_layer
-from rl_training.config_yaml import Document, read_document, shorten
-from rl_training.migrations import migrate_document
+from rl_training.config_keys import document_layer, merge, merged
+from rl_training.config_yaml import (
+    Document,
+    dump_mapping,
+    parse_json,
+    parse_yaml,
+    read_document,
+    read_text,
+    shorten,
+)
+from rl_training.migrations import migrate, migrate_document, old_defaults
 from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
 
@@ -125,11 +136,14 @@ def _add_with_bases(document: Document, path: Path | None, chain: Chain, found: 
         raise ConfigError(f"more than {MAX_BASES} bases: {way}")
     if is_sweep(document):
         raise ConfigError(f"{document.source}: a sweep file, not the config of one run; its base_config names that")
+    below = old_defaults(document)
     document = migrate_document(document)
     bases = document_layer(document, own_hparams=True).tree.get("base")
     bases = [bases] if isinstance(bases, str) else bases or []
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
         raise ConfigError(f"{document.source}: 'base' takes files or names of presets, not {shorten(bases)}")
+    if bases and below is not None:
+        found.append(below)
     for base in bases:
         try:
             file = find_base(base, path.parent if path else Path.cwd())
@@ -143,3 +157,39 @@ def is_sweep(document: Document) -> bool:
     """True for a file with the keys that make it a sweep: a base, and what its trials are."""
     keys = document.tree.keys()
     return "base_config" in keys and not keys.isdisjoint(("sweep", "ranges", "trials"))
+
+
+def migrate_file(path: str | Path) -> str:
+    """The text of a config file rewritten in today's layout; the file itself is left alone.
+
+    A file that is already in today's layout comes back as it is. Of the comments only those at the top are kept.
+    """
+    path = Path(path)
+    text = read_text(path, str(path))
+    is_json = path.suffix == ".json"
+    document = parse_json(text, str(path)) if is_json else parse_yaml(text, str(path))
+    migrated = migrate(document.tree, document.source)
+    if migrated == document.tree:
+        return text
+    below = old_defaults(document)
+    if below is not None and "base" in migrated:
+        # in today's layout nothing lies below the bases: what none of them says is written into the file
+        said = merge(document_layer(one, own_hparams=True) for one in with_bases(document, path)[1:]).tree
+        migrated = merged(_unsaid(below.tree, said), migrated)
+        migrated = {"version": migrated.pop("version"), **migrated}
+    return json.dumps(migrated, indent=2) + "\n" if is_json else header_of(text) + dump_mapping(migrated)
+
+
+def _unsaid(tree: Mapping[str, Any], said: Any) -> dict[str, Any]:
+    """The values of a tree for whose keys `said` has none."""
+    known = said if isinstance(said, dict) else {}
+    inner = {key: _unsaid(value, known.get(key)) for key, value in tree.items() if isinstance(value, dict)}
+    values = {key: value for key, value in tree.items() if not isinstance(value, dict) and key not in known}
+    return {**{key: value for key, value in inner.items() if value}, **values}
+
+
+def header_of(text: str) -> str:
+    """The comment and empty lines at the top of a YAML text."""
+    lines = text.splitlines(keepends=True)
+    length = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), len(lines))
+    return "".join(lines[:length])

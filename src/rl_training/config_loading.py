@@ -16,7 +16,7 @@ from typing import Any
 
 from rl_training.config import TrainConfig
 from rl_training.config_fields import FREE_HPARAMS, FieldDoc, field_docs, hint_at, hints_of, options_of
-from rl_training.config_files import find_config, preset_names, preset_path, with_bases
+from rl_training.config_files import find_config, migrate_file, preset_names, preset_path, with_bases
 from rl_training.config_keys import Origin, canonical_key, canonical_path, document_layer
 from rl_training.config_resolution import resolve
 from rl_training.config_validation import MAX_NAME, Problem, check, located, raise_problems
@@ -31,13 +31,14 @@ from rl_training.config_yaml import (
     resolve_scalar,
     shown,
 )
-from rl_training.migrations import migrate_document, migrate_file
+from rl_training.migrations import migrate_document
 from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
 
 __all__ = [
     "FieldDoc",
     "canonical_key",
+    "changed_config",
     "check_hparams",
     "config_sha256",
     "config_to_mapping",
@@ -79,6 +80,18 @@ def parse_stored(
     if document_layer(document, own_hparams=True).tree.get("base"):
         raise ConfigError(f"{source}: 'base' in the config of a run, which holds every value itself; remove the line")
     return parse_config(document.tree, overrides, source=source)
+
+
+def changed_config(cfg: str | Path | Mapping[str, Any], changes: Mapping[str, Any], *, source: str) -> TrainConfig:
+    """A file, preset or mapping with `changes` on top, which are spelt as in a file; messages call them `source`."""
+    if isinstance(cfg, Mapping):
+        documents = with_bases(Document(plain_copy(cfg, "config"), "config"), None)
+    else:
+        found = find_config(cfg)
+        documents = with_bases(found.read(), found.path)
+    if "base" in changes:
+        raise ConfigError(f"{source}: a base belongs in a file; give its name as the config instead")
+    return resolve([*documents, Document(plain_copy(changes, source), source)])
 
 
 def validate_config(cfg: TrainConfig) -> TrainConfig:

@@ -30,6 +30,13 @@ from rl_training.registry import (
 
 PLAIN_STACK = "gym"
 """As `environment.wrapper`: no wrappers of one's own."""
+NAMED_PARTS = {
+    ("algo",): algorithms,
+    ("network", "actor", "type"): networks,
+    ("network", "critic", "type"): networks,
+    ("buffer", "type"): buffers,
+}
+"""Fields that hold the name of a part, and where it is looked up."""
 PART_LISTS = {("env", "wrappers"): wrappers, ("callbacks",): callbacks, ("logging", "sinks"): loggers}
 
 
@@ -69,7 +76,7 @@ def is_builtin(tree: Mapping[str, Any]) -> bool:
 
 def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]:
     """The config of a tree under canonical keys, or every problem with it."""
-    tree = _with_part_names(tree)
+    tree = _with_first_names(_with_part_names(tree))
     spec = builtin_spec(tree.get("algo", TrainConfig.algo)) if is_builtin(tree) else None
     steps_given = value_at(tree, ("hparams", "num_steps")) is not None
     if spec and spec.network and isinstance(tree.get("network"), dict):
@@ -112,6 +119,18 @@ def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def _with_first_names(tree: dict[str, Any]) -> dict[str, Any]:
+    """Second names of parts (`buffer.type: trajectory`) as their first."""
+    for path, registry in NAMED_PARTS.items():
+        name = value_at(tree, path)
+        if isinstance(name, str) and name in registry.aliases:
+            named: Any = registry.aliases[name]
+            for key in reversed(path):
+                named = {key: named}
+            tree = merged(tree, named)
+    return tree
+
+
 def value_at(tree: Any, path: Sequence[str]) -> Any:
     """The value at a path, None where there is none."""
     for part in path:
@@ -121,14 +140,8 @@ def value_at(tree: Any, path: Sequence[str]) -> Any:
 
 def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
     """Names of parts, not dotted paths, that nothing has registered. With plugins they may be known later."""
-    paths = {
-        ("algo",): algorithms,
-        ("network", "actor", "type"): networks,
-        ("network", "critic", "type"): networks,
-        ("buffer", "type"): buffers,
-    }
     named: list[tuple[tuple[str | int, ...], Any, Registry]]
-    named = [(path, value_at(tree, path), registry) for path, registry in paths.items()]
+    named = [(path, value_at(tree, path), registry) for path, registry in NAMED_PARTS.items()]
     for path, registry in PART_LISTS.items():
         parts = value_at(tree, path)
         for i, part in enumerate(parts if isinstance(parts, list) else ()):

@@ -84,11 +84,11 @@ class Logger:
         for sink in self.sinks:
             sink.log(plain)
 
-    def log_eval(self, row: Mapping[str, Any]) -> None:
+    def log_eval(self, row: Mapping[str, Any], *, to_sinks: bool = True) -> None:
         """One evaluation, with the returns of its episodes, to evals.jsonl and the sinks."""
         plain = self._write(EVALS, row)
         self.flush()
-        for sink in self.sinks:
+        for sink in self.sinks if to_sinks else ():
             sink.log_eval(plain)
 
     def log_episode(self, **fields: Any) -> None:
@@ -160,6 +160,11 @@ class Logger:
             text = f"logs in {self.logs_dir} are not what the checkpoint covers: {'; '.join(self.damage)}"
             self.message(f"warning: {text}")
             warnings.warn(f"{text}; training goes on, damaged rows are skipped", UserWarning, stacklevel=2)
+
+    def cut_all(self) -> None:
+        """Empty every file: the run starts from its beginning again."""
+        for file in self._files.values():
+            file.truncate(0)
 
     def _write(self, name: str, row: Mapping[str, Any]) -> Row:
         plain = plain_row(row)

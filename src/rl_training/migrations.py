@@ -5,13 +5,12 @@ A step is never changed once released: files of every version go through all the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from rl_training.config import CONFIG_VERSION
-from rl_training.config_yaml import Document, dump_mapping, parse_json, parse_yaml, read_text, shorten
+from rl_training.config_keys import document_layer
+from rl_training.config_yaml import Document, plain_copy, shorten
 from rl_training.types import ConfigError
 
 Tree = dict[str, Any]
@@ -30,6 +29,10 @@ OLD_PLACES: Mapping[str, tuple[str, str]] = {
     "checkpoint_frequency": ("training", "checkpoint_frequency"),
 }
 """Top-level keys of version 0 and the section they moved to."""
+
+
+OLD_DEFAULTS: Mapping[str, Tree] = {"training": {"eval_frequency": 10_000}}
+"""Defaults up to version 1 that are others since, for files whose bases may say something else."""
 
 
 def from_version_0(tree: Tree) -> Tree:
@@ -62,7 +65,28 @@ def _renamed(values: Tree, section: str) -> Tree:
     return new
 
 
-STEPS: tuple[Callable[[Tree], Tree], ...] = (from_version_0,)
+def from_version_1(tree: Tree) -> Tree:
+    """Evaluations: none at the start, and every 10,000 env steps where nothing else is said.
+
+    A file that builds on others leaves the frequency to them: `old_defaults` lies below all of them.
+    """
+    known = document_layer(Document(tree, "config"), own_hparams=True).tree
+    training = tree.get("training")
+    if not isinstance(known.get("training", {}), dict) or not isinstance(training, dict | None):
+        return tree  # the check of the whole file says what is wrong
+    wanted = {"eval_at_start": False} | (OLD_DEFAULTS["training"] if not known.get("base") else {})
+    new = {name: value for name, value in wanted.items() if name not in known.get("training", {})}
+    return {**tree, "training": {**(training or {}), **new}}
+
+
+def old_defaults(document: Document) -> Document | None:
+    """What lies below the bases of an old file; None for a file of today's version."""
+    version = document.tree.get("version", CONFIG_VERSION)
+    old = isinstance(version, int) and version < 2
+    return Document(plain_copy(OLD_DEFAULTS, document.source), document.source) if old else None
+
+
+STEPS: tuple[Callable[[Tree], Tree], ...] = (from_version_0, from_version_1)
 """STEPS[v] takes a tree of version v to version v + 1."""
 
 
@@ -91,25 +115,3 @@ def migrate(tree: Tree, source: str) -> Tree:
 def migrate_document(document: Document) -> Document:
     """A document in today's layout. Lines stay known for the keys that kept their place."""
     return Document(migrate(document.tree, document.source), document.source, document.lines)
-
-
-def migrate_file(path: str | Path) -> str:
-    """The text of a config file rewritten in today's layout; the file itself is left alone.
-
-    A file that is already in today's layout comes back as it is. Of the comments only those at the top are kept.
-    """
-    path = Path(path)
-    text = read_text(path, str(path))
-    is_json = path.suffix == ".json"
-    document = parse_json(text, str(path)) if is_json else parse_yaml(text, str(path))
-    migrated = migrate(document.tree, document.source)
-    if migrated == document.tree:
-        return text
-    return json.dumps(migrated, indent=2) + "\n" if is_json else header_of(text) + dump_mapping(migrated)
-
-
-def header_of(text: str) -> str:
-    """The comment and empty lines at the top of a YAML text."""
-    lines = text.splitlines(keepends=True)
-    length = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), len(lines))
-    return "".join(lines[:length])

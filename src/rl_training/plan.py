@@ -34,7 +34,7 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
     training = cfg.training
     updates = -(-training.total_timesteps // rollout)
     env_steps = training.total_timesteps if schedule else updates * rollout
-    evaluations = times(updates, rollout, training.eval_frequency) if training.num_eval_episodes else 0
+    evaluations = times(updates, rollout, training.eval_steps) + training.eval_at_start
     checkpoint = array_bytes(state)
     forever = env_steps // cfg.checkpoint.keep_every if cfg.checkpoint.keep_every else 0
     kept = cfg.checkpoint.keep_last + int(cfg.checkpoint.keep_best) + forever
@@ -44,7 +44,7 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         "parameters": parameters,
         "env_steps": env_steps,
         "updates": schedule.owed(0, env_steps) if schedule else updates,
-        "evaluations": evaluations,
+        "evaluations": evaluations if training.num_eval_episodes else 0,
         "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
         "buffer_bytes": replay_bytes or rollout * (obs_row + action_row + 8),
         "memory_bytes": resident + 2 * checkpoint + (replay_bytes or rollout * (3 * obs_row + 2 * action_row + 60)),

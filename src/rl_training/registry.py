@@ -169,10 +169,16 @@ def _calling_module() -> str:
 
 
 class Registry:
-    """Names to objects of one kind. Values may be dotted paths, resolved when first asked for."""
+    """Names to objects of one kind. Values may be dotted paths, resolved when first asked for.
 
-    def __init__(self, kind: str, builtin: dict[str, str] | None = None) -> None:
+    `aliases` are second names of built-in parts; a config is read with the first.
+    """
+
+    def __init__(
+        self, kind: str, builtin: dict[str, str] | None = None, aliases: Mapping[str, str] | None = None
+    ) -> None:
         self.kind = kind
+        self.aliases: Mapping[str, str] = dict(aliases or {})
         self._entries: dict[str, Any] = dict(builtin or {})
         self._builtin = frozenset(self._entries)
         self._paths = frozenset(self._entries.values())
@@ -190,7 +196,7 @@ class Registry:
         return decorate
 
     def add(self, name: str, value: Any) -> None:
-        known = self._entries.get(name)
+        known = self._entries.get(self.aliases.get(name, name))
         if known is not None and not _same(known, value):
             raise ConfigError(f"{self.kind} '{name}' is already registered; choose another name")
         self._entries[name] = value
@@ -300,6 +306,7 @@ buffers = Registry(
         "her": "rl_training.data.her:HindsightReplayBuffer",
         "episode": "rl_training.data.episode_buffer:EpisodeBuffer",
     },
+    aliases={"trajectory": "rollout", "uniform": "replay"},
 )
 loggers = Registry(
     "logger",

@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rl_training.registry import did_you_mean
 from rl_training.types import RunError
@@ -19,6 +20,10 @@ from rl_training.types import RunError
 MAX_PART = 80
 """Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
 _STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
+
+
+ENV_FN = "env_fn"
+_ENV_FN = re.compile(r"env_fn(?:\((.+)\))?")
 
 
 class Names(NamedTuple):
@@ -37,6 +42,30 @@ def name_part(text: str) -> str:
     'ALE-Pong-v5'
     """
     return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:MAX_PART]
+
+
+def function_name(made_by: Any) -> str:
+    """What to call a function or class that makes environments; "env_fn" for one without a name of its own.
+
+    >>> function_name(dict), function_name(lambda: None)
+    ('dict', 'env_fn')
+    """
+    inner = made_by.func if isinstance(made_by, partial) else made_by
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    short = str(name).rpartition("<locals>.")[2]
+    return ENV_FN if "<lambda>" in short else name_part(short)
+
+
+def env_fn_id(env_fn: Any) -> str:
+    """The `env_id` of a run whose environment is a function of its user's: never the name of another environment."""
+    name = function_name(env_fn)
+    return ENV_FN if name == ENV_FN else f"{ENV_FN}({name})"
+
+
+def env_fn_of(env_id: str) -> str | None:
+    """The name of the function in such an `env_id`; None for every other environment."""
+    match = _ENV_FN.fullmatch(env_id)
+    return (match[1] or ENV_FN) if match else None
 
 
 def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:

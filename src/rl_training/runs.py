@@ -28,7 +28,7 @@ from rl_training.foreign_code import foreign_code
 from rl_training.json_rows import parse_row, plain_row
 from rl_training.registry import did_you_mean
 from rl_training.run_lock import Holder, RunLock, read_holder
-from rl_training.run_names import Names, age, claim_directory, name_part, pick, readable_errors
+from rl_training.run_names import Names, age, claim_directory, env_fn_of, name_part, pick, readable_errors
 from rl_training.secrets import Redactor
 from rl_training.stored_config import StoredConfig, seal_config
 from rl_training.types import RunError
@@ -48,7 +48,8 @@ def make_run_dir(cfg: TrainConfig) -> Path:
 
 
 def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
-    name = f"{name_part(cfg.algo)}__{name_part(cfg.env_id)}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
+    environment = name_part(env_fn_of(cfg.env_id) or cfg.env_id)
+    name = f"{name_part(cfg.algo)}__{environment}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
     with readable_errors(f"cannot create a run in output_dir '{cfg.output_dir}'"):
         return claim_directory(Path(cfg.output_dir).expanduser(), name, SUBFOLDERS, "run")
 

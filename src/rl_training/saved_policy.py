@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.assembly import build_algorithm, check_supported, eval_env_maker, resolve_algorithm
+from rl_training.assembly import build_algorithm, check_supported, eval_env_maker, need_env_fn, resolve_algorithm
 from rl_training.checkpoint_seal import Seal, SealCheck, fitting
 from rl_training.checkpointing import Checkpoint, CheckpointManager
 from rl_training.config import TrainConfig
-from rl_training.data.storage import layout
 from rl_training.devices import pinned_threads
 from rl_training.envs import make_env, space_spec
 from rl_training.envs.watch import EnvWatch
-from rl_training.eval import evaluate_policy, stack_obs
+from rl_training.eval import evaluate_policy
 from rl_training.guards import Guard
+from rl_training.observations import as_batch
 from rl_training.runs import RunDir
+from rl_training.space_records import Spaces, check_spaces, describe, read_spaces
 from rl_training.types import Array, ConfigError, Policy
 
 EnvFn = Callable[[], Any]
@@ -27,23 +28,31 @@ EnvFn = Callable[[], Any]
 class SavedPolicy:
     """A trained policy that takes raw observations, one or a batch, and gives actions the environment understands."""
 
-    def __init__(self, policy: Policy, cfg: TrainConfig, checkpoint: Checkpoint, obs_shape: Any) -> None:
+    def __init__(self, policy: Policy, cfg: TrainConfig, checkpoint: Checkpoint, spaces: Spaces) -> None:
         self.policy = policy
         self.config = cfg
         self.env_steps = checkpoint.step
-        self._obs_shape = obs_shape
+        self.checkpoint = checkpoint.path
+        self.observation_space, self.action_space = spaces
         self._rng = np.random.default_rng(cfg.seed)
         self._carry = policy.initial_carry(1)
         self._is_first = True
+
+    def __repr__(self) -> str:
+        cfg = self.config
+        return (
+            f"SavedPolicy({cfg.algo} on {cfg.env_id}, step {self.env_steps:,}, checkpoint {self.checkpoint.name}, "
+            f"observations {describe(self.observation_space)}, actions {describe(self.action_space)})"
+        )
 
     def predict(self, obs: Any, deterministic: bool = True) -> Array:
         """The action for one observation, or actions for a batch of them (an extra first axis).
 
         A policy with memory remembers between calls on single observations; call `reset` when an episode starts.
+        ObservationError where an observation is not of the space that the policy was trained on.
         """
-        single = self._is_single(obs)
-        rows = stack_obs([obs]) if single else obs
-        count = 1 if single else len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
+        rows, single = as_batch(obs, self.observation_space)
+        count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
         carry = self._carry if single else self.policy.initial_carry(count)
         is_first = np.full(count, self._is_first if single else True)
         result = self.policy.act(rows, carry, is_first, self._rng, deterministic=deterministic)
@@ -63,27 +72,24 @@ class SavedPolicy:
         """A new episode starts: forget the last one."""
         self._is_first = True
 
-    def _is_single(self, obs: Any) -> bool:
-        if isinstance(obs, dict):
-            name = next(iter(self._obs_shape))
-            return bool(np.shape(obs[name]) == self._obs_shape[name])
-        return bool(np.shape(obs) == self._obs_shape)
-
 
 def load(
     run: str | Path,
     checkpoint: str | int = "latest",
     *,
     env_fn: EnvFn | None = None,
+    output_dir: str | Path = "runs",
     allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> SavedPolicy:
     """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`.
 
-    A checkpoint of another run, or a config that was edited since it was saved, is refused unless
-    `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for.
+    `run` is a path, or a name inside `output_dir`. The environment is not built: the run has a record of its spaces.
+    `env_fn` is checked against it, and asked where a run of version 0.1 has none. A checkpoint of another run, or a
+    config that was edited since it was saved, is refused unless `allow_changed_config`. `trust_plugins` agrees to the
+    code that a run which was not made here asks for.
     """
-    directory = RunDir.open(run)
+    directory = RunDir.open(run, output_dir)
     with directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
         return _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
 
@@ -95,15 +101,27 @@ def _load(
     saved = CheckpointManager(directory.path, sealing=sealing).load(parse_checkpoint(checkpoint), parts={"policy"})
     check_supported(cfg)
     spec, hparams = resolve_algorithm(cfg)
-    env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
-    try:
-        observation_space, action_space = space_spec(env.observation_space), space_spec(env.action_space)
-    finally:
-        env.close()
-    algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, Guard())
+    spaces = spaces_of(directory, cfg, env_fn)
+    algorithm = build_algorithm(cfg, spec, hparams, *spaces, Guard())
     with fitting(f"the policy of step {saved.step}"):
         algorithm.policy.load_state_dict(saved.parts["policy"])
-    return SavedPolicy(algorithm.policy, cfg, saved, layout(observation_space)[0])
+    return SavedPolicy(algorithm.policy, cfg, saved, spaces)
+
+
+def spaces_of(run: RunDir, cfg: TrainConfig, env_fn: EnvFn | None) -> Spaces:
+    """The spaces a run was trained on: as recorded, else as its environment has them."""
+    recorded = read_spaces(run.path)
+    if recorded is not None and env_fn is None:
+        return recorded
+    need_env_fn(run.path, cfg, env_fn, "load")
+    env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
+    try:
+        found = space_spec(env.observation_space), space_spec(env.action_space)
+    finally:
+        env.close()
+    if recorded is not None:
+        check_spaces(run.path, recorded, found)
+    return found
 
 
 def evaluate(
@@ -116,23 +134,34 @@ def evaluate(
     num_envs: int | None = None,
     video: str | Path | None = None,
     env_fn: EnvFn | None = None,
+    output_dir: str | Path = "runs",
     allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> dict[str, Any]:
     """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints.
 
-    `trust_plugins` agrees to the code that a run which was not made here asks for.
+    `run` is a path, or a name inside `output_dir`; `video` the folder that a film of one episode is written to.
+    `allow_changed_config` and `trust_plugins` are those of `load`.
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, not {episodes}")
-    directory = RunDir.open(run)
+    directory = RunDir.open(run, output_dir)
+    need_env_fn(directory.path, directory.config(secrets=False), env_fn, "evaluate")
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
     with to_run as cfg, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
+        make = eval_env_maker(cfg, env_fn, render=video is not None)
+
+        def checked(index: int) -> Any:
+            env = make(index)
+            spaces = saved.observation_space, saved.action_space
+            check_spaces(directory.path, spaces, (space_spec(env.observation_space), space_spec(env.action_space)))
+            return env
+
         seed = cfg.seed if seed is None else seed
         result = evaluate_policy(
             saved.policy,
-            eval_env_maker(cfg, env_fn, render=video is not None),
+            checked,
             episodes=episodes,
             seed=seed,
             deterministic=not stochastic,

@@ -7,6 +7,7 @@ from typing import Any
 
 from rl_training.environment_info import peak_memory_bytes
 from rl_training.json_rows import number_of, read_rows
+from rl_training.run_names import env_fn_of
 from rl_training.runs import RunDir
 from rl_training.trainers.base import Trainer
 
@@ -54,9 +55,9 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     lines.append(f"  time       {time_breakdown(trainer)}")
     lines.append(f"  run        {run.path}")
     if trainer.interrupted:
-        lines += [f"  saved      this step is saved ({steps:,} env steps)", f"  next       rl resume {run.path}"]
+        lines += [f"  saved      this step is saved ({steps:,} env steps)", f"  next       {command(run, 'resume')}"]
     else:
-        lines.append(f"  next       rl eval {run.path} --video")
+        lines.append(f"  next       {command(run, 'eval', ' --video')}")
     return "\n".join(lines)
 
 
@@ -64,17 +65,24 @@ def finished_text(run: RunDir, trainer: Trainer) -> str:
     """What a user reads who resumes a run that has nothing left to do."""
     progress, limit = trainer.progress, trainer.total_episodes
     by_episodes = trainer.decided is None and limit is not None and progress.episodes >= limit
-    go_on = f"resume {run.path} --total-timesteps {2 * progress.env_steps}"
+    go_on = command(run, "resume", f" --total-timesteps {2 * progress.env_steps}")
     if by_episodes:
-        go_on = f"train --init-from {run.path}, with another training.total_episodes"
+        go_on = f"rl train --init-from {run.path}, with another training.total_episodes"
     lines = [
         f"nothing to do: this run is finished ({trainer.decided or 'budget spent'})",
         f"  steps      {progress.env_steps:,} env steps, {progress.updates:,} updates, {progress.episodes:,} episodes",
         f"  run        {run.path}",
-        f"  go on      rl {go_on}",
-        f"  next       rl eval {run.path} --video",
+        f"  go on      {go_on}",
+        f"  next       {command(run, 'eval', ' --video')}",
     ]
     return "\n".join(lines)
+
+
+def command(run: RunDir, verb: str, flags: str = "") -> str:
+    """What to type next; in Python where the environment was a function, which no command line can give."""
+    if env_fn_of(str(run.info().get("env_id"))) is None:
+        return f"rl {verb} {run.path}{flags}"
+    return f"rl_training.{'evaluate' if verb == 'eval' else verb}('{run.path}', env_fn=...)"
 
 
 def time_breakdown(trainer: Trainer) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 
 from rl_training import index
 from rl_training.alert_hooks import AlertHook
-from rl_training.assembly import EnvFn, build_trainer, eval_env_maker
+from rl_training.assembly import EnvFn, build_trainer, eval_env_maker, need_env_fn
 from rl_training.budgets import Budget, budgets_json, read_budgets
 from rl_training.callbacks import (
     Callback,
@@ -30,8 +31,14 @@ from rl_training.callbacks import (
 )
 from rl_training.checkpoint_seal import Seal, SealCheck, fitting
 from rl_training.checkpointing import CheckpointManager
-from rl_training.config import TrainConfig
-from rl_training.config_loading import load_config, parse_config, validate_config
+from rl_training.config import PartConfig, TrainConfig
+from rl_training.config_loading import (
+    changed_config,
+    config_to_mapping,
+    load_config,
+    parse_config,
+    validate_config,
+)
 from rl_training.consent import given_by_user
 from rl_training.devices import pinned_threads
 from rl_training.envs.watch import EnvWatch
@@ -42,18 +49,21 @@ from rl_training.monitoring import MonitorCallback
 from rl_training.progress_display import Display
 from rl_training.registry import loggers
 from rl_training.resuming import record_changes, record_damage, record_first_budget, take_over
+from rl_training.run_names import env_fn_id
 from rl_training.runs import RunDir, public_config
 from rl_training.secrets import with_secrets
 from rl_training.signals import StopSignals, requeue_under_slurm
+from rl_training.space_records import check_spaces, read_spaces, save_spaces
 from rl_training.summary import final_metrics, finished_text, summary_text
 from rl_training.trainers.base import Trainer
 from rl_training.types import (
+    ConfigError,
     Obs,
     RLTrainingError,
     Stateful,
     VectorStep,
 )
-from rl_training.user_parts import UserParts, user_parts
+from rl_training.user_parts import UserParts, missing_objects, object_name, user_parts
 from rl_training.video import write_video
 
 if TYPE_CHECKING:
@@ -81,29 +91,39 @@ def train(
     cfg: ConfigLike,
     env_fn: EnvFn | None = None,
     *,
+    callbacks: Sequence[Any] = (),
     init_from: str | None = None,
     source: str | None = None,
     argv: Sequence[str] = (),
     group: str | None = None,
     sweep: str | None = None,
     signals: StopSignals | None = None,
+    **fields: Any,
 ) -> TrainResult:
     """Train from a config object, a file, a preset name or a mapping, in a new run directory.
 
-    `env_fn` builds your environment without registering it (a resume then needs it again).
-    `init_from` is "RUN[:STEP]": start from that run's policy. `group` and `sweep` name what the run belongs to.
-    `signals` is for a run in a thread: whoever started it asks it to stop through them.
+    `fields` change the config, by short form (`seed=3, total_timesteps=10_000`), section (`env={"num_envs": 8}`) or
+    dotted path (`**{"hparams.clip_coef": 0.1}`). `env_fn` makes your environment without registering it, `callbacks`
+    are objects of yours, or names and mappings as in a config; both must be given again to a resume.
+    `init_from` is "RUN[:STEP]": start from that run's policy. `group` and `sweep` name what the run belongs to,
+    `source` and `argv` are recorded. `signals` stops a run in a thread.
     """
-    cfg = with_secrets(as_config(cfg))
+    objects, named = split_callbacks(callbacks)
+    cfg = with_secrets(as_config(cfg, {**fields, **({"callbacks": named} if named else {})}))
+    if env_fn is not None:
+        check_env_fn(env_fn)
+        cfg = replace(cfg, env_id=env_fn_id(env_fn))
     threads = pinned_threads(cfg.training.num_threads, cfg.backend)
     with given_by_user(), signals or StopSignals() as signals, EnvWatch(), threads:
         trainer = build_trainer(cfg, env_fn)
         try:
-            users = user_parts(cfg)
+            users = user_parts(cfg, objects)
             if init_from is not None:
                 warm_start(trainer, cfg, init_from)
             run = RunDir.create(cfg, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
             with run.lock():
+                if objects:
+                    run.update_info(callbacks=[object_name(item) for item in objects])
                 return execute(trainer, cfg, run, env_fn, users, signals)
         finally:
             trainer.close()
@@ -114,34 +134,53 @@ def resume(
     *,
     total_timesteps: int | None = None,
     env_fn: EnvFn | None = None,
+    callbacks: Sequence[Any] = (),
+    output_dir: str | Path = "runs",
     allow_changed_config: bool = False,
     signals: StopSignals | None = None,
     trust_plugins: bool = False,
 ) -> TrainResult:
     """Go on with a run from its newest sound checkpoint, as if it had never stopped.
 
-    `total_timesteps` is the run's new budget from now on; a run that is finished goes on only with one. A config that
+    `run` is a path, or a name inside `output_dir`. `total_timesteps` is the run's new budget from now on; a run that is
+    finished goes on only with one. `env_fn` and callback objects are those that the run was trained with. A config that
     was edited since the checkpoint was saved, or the checkpoint of another run, is refused unless
     `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for.
     """
-    directory = RunDir.open(run)
+    directory = RunDir.open(run, output_dir)
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
     with to_run as cfg, signals or StopSignals() as signals, EnvWatch(), directory.lock():
+        need_env_fn(directory.path, cfg, env_fn, "resume")
         sealing = SealCheck(Seal.of(directory), allow_changed_config)
         CheckpointManager(directory.path, sealing=sealing).check_seal()
-        record_first_budget(directory, cfg)
-        if total_timesteps is not None:
-            directory.update_info(total_timesteps=total_timesteps)
-        total = directory.info().get("total_timesteps") or cfg.training.total_timesteps
-        cfg = replace(cfg, training=replace(cfg.training, total_timesteps=total))
+        recorded = directory.info()
+        if missing := missing_objects(recorded.get("callbacks"), callbacks):
+            names = ", ".join(missing)
+            warnings.warn(
+                f"run '{directory.path.name}' had callback objects that are not given again ({names}); it goes on "
+                "without them: rl_training.resume(run, callbacks=[...]) takes them",
+                stacklevel=2,
+            )
+        first = cfg
+        cfg = with_budget(cfg, total_timesteps or recorded.get("total_timesteps") or cfg.training.total_timesteps)
         with pinned_threads(cfg.training.num_threads, cfg.backend):
             trainer = build_trainer(cfg, env_fn)
             try:
-                users = user_parts(cfg)
+                users = user_parts(cfg, callbacks)
+                match_spaces(trainer, directory)
+                record_first_budget(directory, first)
+                if total_timesteps is not None:
+                    directory.update_info(total_timesteps=total_timesteps)
                 start: Start = "resumed" if total_timesteps is None else "extended"
                 return execute(trainer, cfg, directory, env_fn, users, signals, start=start, sealing=sealing)
             finally:
                 trainer.close()
+
+
+def with_budget(cfg: TrainConfig, total_timesteps: int) -> TrainConfig:
+    """A config with another budget; the rhythm of evaluations stays that of the budget the run was started with."""
+    training = replace(cfg.training, total_timesteps=total_timesteps, eval_frequency=cfg.training.eval_steps)
+    return replace(cfg, training=training)
 
 
 def execute(
@@ -156,6 +195,7 @@ def execute(
     sealing: SealCheck | None = None,
 ) -> TrainResult:
     """Run a built trainer inside its locked run directory and leave a record of how it ended."""
+    match_spaces(trainer, run)
     logger = build_logger(cfg, run, users.sinks)
     manager = checkpoint_manager(cfg, run, logger, sealing or SealCheck(Seal.of(run)))
     if cfg.logging.trace and hasattr(trainer, "collector"):
@@ -201,6 +241,15 @@ def execute(
     return result
 
 
+def match_spaces(trainer: Trainer, run: RunDir) -> None:
+    """Record the spaces of a run's environment, or refuse an environment with others than the recorded ones."""
+    recorded = read_spaces(run.path)
+    if recorded is None:
+        save_spaces(run.path, trainer.spaces)
+    else:
+        check_spaces(run.path, recorded, trainer.spaces)
+
+
 def threads_of(cfg: TrainConfig) -> int:
     """Threads that one operation of the run may use: as asked for, but XLA keeps those it was started with."""
     if cfg.backend != "jax":
@@ -221,6 +270,7 @@ def restore(trainer: Trainer, cfg: TrainConfig, run: RunDir, logger: Logger, man
         # ended before the checkpoint of step 0 was there, so the beginning is where it was
         if parent := run.info().get("parent"):
             warm_start(trainer, cfg, parent)
+        logger.cut_all()
         run.rewind(0)
         logger.message("resumed from the beginning: the run had no checkpoint yet")
         return
@@ -273,10 +323,29 @@ def train_ppo(
 # -- around a trainer -------------------------------------------------------------------------------------------------
 
 
-def as_config(cfg: ConfigLike) -> TrainConfig:
-    if isinstance(cfg, TrainConfig):
-        return validate_config(cfg)
-    return parse_config(cfg) if isinstance(cfg, Mapping) else load_config(cfg)
+def as_config(cfg: ConfigLike, fields: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config that a caller means, with `fields` (dotted keys, any spelling) on top."""
+    if not fields:
+        if isinstance(cfg, TrainConfig):
+            return validate_config(cfg)
+        return parse_config(cfg) if isinstance(cfg, Mapping) else load_config(cfg)
+    return changed_config(config_to_mapping(cfg) if isinstance(cfg, TrainConfig) else cfg, fields, source="train()")
+
+
+def split_callbacks(given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Objects, and what a config could hold: names and mappings."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ConfigError(f"callbacks: expected a list, such as callbacks=[MyCallback()], not {type(given).__name__}")
+    named = [item for item in given if isinstance(item, str | Mapping | PartConfig)]
+    return [item for item in given if not isinstance(item, str | Mapping | PartConfig)], named
+
+
+def check_env_fn(env_fn: Any) -> None:
+    """Refuse what cannot be called to make an environment."""
+    if not callable(env_fn):
+        raise ConfigError(
+            f"env_fn is a {type(env_fn).__name__}; give a function or class that makes an environment: env_fn=MyEnv"
+        )
 
 
 def build_callbacks(

@@ -55,6 +55,10 @@ class EnvError(RLTrainingError):
     """An environment that cannot be built or breaks the Gymnasium contract."""
 
 
+class ObservationError(RLTrainingError, ValueError):
+    """An observation given to a policy that is not of the space it was trained on."""
+
+
 class NonFiniteError(RLTrainingError):
     """A NaN or Inf where learning needs a number; the message names the tensor, and so does `name`."""
 

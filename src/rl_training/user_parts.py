@@ -11,6 +11,7 @@ from rl_training.config import PartConfig, TrainConfig
 from rl_training.logging import Sink
 from rl_training.monitoring import TrainingMonitor
 from rl_training.registry import Registry, callbacks, check_call, check_kwargs, check_methods, loggers
+from rl_training.types import ConfigError
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,37 @@ class UserParts:
     monitor: TrainingMonitor
 
 
-def user_parts(cfg: TrainConfig) -> UserParts:
-    """What the config names beyond the usual; a mistake in it leaves no run directory behind."""
+def user_parts(cfg: TrainConfig, objects: Sequence[Callback] = ()) -> UserParts:
+    """What the config names beyond the usual, and callbacks given as objects; a mistake leaves no run directory
+    behind."""
     hooks, derive = ("on_start", "on_step", "on_end"), "derive it from rl_training.Callback"
+    for item in objects:
+        if isinstance(item, type):
+            raise ConfigError(f"callbacks: {item.__name__} is a class; give an object: callbacks=[{item.__name__}()]")
+        check_methods(item, hooks, f"callback {object_name(item)}", derive)
     rows, protocol = ("log", "log_eval", "close"), "it needs what rl_training.logging.Sink lists"
     return UserParts(
-        [user_part(callbacks, part, "callbacks", hooks, derive) for part in cfg.callbacks],
+        [*(user_part(callbacks, part, "callbacks", hooks, derive) for part in cfg.callbacks), *objects],
         [user_part(loggers, part, "logging.sinks", rows, protocol) for part in cfg.logging.sinks],
         TrainingMonitor(cfg.monitor, total_timesteps=cfg.training.total_timesteps),
     )
+
+
+def object_name(item: Any) -> str:
+    """What a run records of a callback that was given as an object: its class."""
+    return f"{type(item).__module__}.{type(item).__qualname__}"
+
+
+def missing_objects(recorded: Any, given: Sequence[Callback]) -> list[str]:
+    """Callback objects that a run was trained with and that are not given again."""
+    left = [object_name(item) for item in given]
+    missing = []
+    for name in recorded if isinstance(recorded, list) else ():
+        if name in left:
+            left.remove(name)
+        else:
+            missing.append(str(name))
+    return missing
 
 
 def user_part(registry: Registry, part: PartConfig, where: str, methods: Sequence[str], cure: str) -> Any:

@@ -136,7 +136,7 @@ def test_export(capsys: Captured) -> None:
     assert Path("x/rows.parquet").read_bytes().startswith(b"PAR1")
     layout = json.loads(run(capsys, "export", "seed>=0", "--by=algo", "--format=marl-eval"))
     steps = layout["gymnasium"]["cartpole-v1"]["random"]["seed_1"]
-    assert [step["step_count"] for name, step in steps.items() if name != "absolute_metrics"] == [512, 1024]
+    assert [step["step_count"] for name, step in steps.items() if name != "absolute_metrics"] == [0, 512, 1024]
 
 
 @pytest.mark.parametrize(

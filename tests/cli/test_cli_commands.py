@@ -226,7 +226,9 @@ def test_migrate_prints_and_with_write_replaces(capsys: Captured, tmp_path: Path
     code, out, _ = outcome(capsys, "config migrate old.yaml")
     assert code == 0
     assert old.read_text() == before
-    assert read_yaml(out) == {"version": 1, "algo": "ppo", "hparams": {"clip_coef": 0.3}, "env": {"num_envs": 2}}
+    old_defaults = {"eval_at_start": False, "eval_frequency": 10_000}
+    today = {"version": 2, "algo": "ppo", "hparams": {"clip_coef": 0.3}, "env": {"num_envs": 2}}
+    assert read_yaml(out) == {**today, "training": old_defaults}
     assert outcome(capsys, "config migrate old.yaml --write")[:2] == (0, "")
     assert old.read_text() == out
     assert "already in today's layout" in outcome(capsys, "config migrate old.yaml --write")[2]

@@ -58,7 +58,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of 96 env steps with checkpoints at 0, 64 and 96, made by the command itself."""
     folder = tmp_path_factory.mktemp("trained")
     flags = ["--output-dir", str(folder), "--seed", "5", "--name", "first", "--training.checkpoint-frequency", "64"]
-    assert main(["train", *TINY, *flags, "--training.num-eval-episodes", "2"]) == 0
+    flags += ["--training.num-eval-episodes", "2", "--training.eval-frequency", "0"]
+    assert main(["train", *TINY, *flags]) == 0
     return next(path for path in folder.iterdir() if (path / "run.json").is_file())
 
 
@@ -136,7 +137,7 @@ def test_dry_run_shows_config_and_plan_and_writes_nothing(capsys: Captured, tmp_
     plan = shown["plan"]
     # actor 4-64-64-2 and critic 4-64-64-1: 2 x (320 + 4160) + 130 + 65
     assert plan["parameters"] == 9155
-    assert (plan["updates"], plan["evaluations"], plan["checkpoints"]) == (3, 3, 3)
+    assert (plan["updates"], plan["evaluations"], plan["checkpoints"]) == (3, 4, 3)
     assert {"memory_bytes", "disk_bytes"} <= plan.keys()
     assert main([*words, "--seed=1,2"]) == 0
     out = capsys.readouterr().out

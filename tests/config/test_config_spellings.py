@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from rl_training.cli.commands import TRAIN
+from rl_training.cli.overrides import find_field, value_of
 from rl_training.config import BackboneConfig, TrainConfig, WandbConfig, WrapperConfig
 from rl_training.config_loading import load_config, parse_config
 from rl_training.config_sweeps import SweepConfig, load_sweep
 from rl_training.hparams.ppo import PPOConfig
+from rl_training.registry import register_buffer
 from rl_training.types import ConfigError
 
 FLAT = """\
@@ -46,7 +50,7 @@ network:
     hidden_dims: [256]
     activation: tanh
 buffer:
-  type: rollout
+  type: trajectory
   size: 2048
 training:
   total_timesteps: 1000000
@@ -128,6 +132,62 @@ def test_callbacks_and_sinks_as_plain_names() -> None:
     cfg = parse_config({"callbacks": ["my.mod:Callback"], "logging": {"sinks": ["jsonl", {"name": "my.mod:Sink"}]}})
     assert [callback.name for callback in cfg.callbacks] == ["my.mod:Callback"]
     assert [sink.name for sink in cfg.logging.sinks] == ["jsonl", "my.mod:Sink"]
+
+
+@pytest.mark.parametrize(("written", "meant"), [("trajectory", "rollout"), ("uniform", "replay")])
+def test_second_names_of_buffers(written: str, meant: str, tmp_path: Path) -> None:
+    algo = {"rollout": "ppo", "replay": "dqn"}[meant]
+    assert parse_config({"algo": algo, "buffer": {"type": written}}).buffer.type == meant
+    assert parse_config({"algo": algo}, {"buffer.type": written}).buffer.type == meant
+    assert parse_config({"algo": algo, "buffer.type": written, "plugins": ["my_parts"]}).buffer.type == meant
+    write(tmp_path, "base.yaml", f"algo: {algo}\n")
+    load_sweep(write(tmp_path, "sweep.yaml", f"base_config: base.yaml\nsweep: {{buffer.type: [{written}]}}"))
+    with pytest.raises(ConfigError, match=f"buffer '{written}' is already registered"):
+        register_buffer(written)(object)
+
+
+@pytest.mark.parametrize(
+    ("spelt", "value", "path"),
+    [
+        ("experiment.seed", 3, "seed"),
+        ("experiment.name", "x", "name"),
+        ("experiment.tags", ["a"], "tags"),
+        ("experiment.device", "cuda", "device"),
+        ("experiment.training.total_timesteps", 7, "training.total_timesteps"),
+        ("algorithm.name", "a2c", "algo"),
+        ("algorithm", "a2c", "algo"),
+        ("algorithm.lr", 0.1, "hparams.learning_rate"),
+        ("algorithm.gamma", 0.5, "hparams.gamma"),
+        ("algorithm.clip_ratio", 0.3, "hparams.clip_coef"),
+        ("algorithm.value_coef", 0.3, "hparams.vf_coef"),
+        ("algorithm.entropy_coef", 0.3, "hparams.ent_coef"),
+        ("hparams.lr", 0.1, "hparams.learning_rate"),
+        ("hparams.clip-ratio", 0.3, "hparams.clip_coef"),
+        ("hparams.value-coef", 0.3, "hparams.vf_coef"),
+        ("hparams.entropy-coef", 0.3, "hparams.ent_coef"),
+        ("environment.name", "Acrobot-v1", "env_id"),
+        ("environment", "Acrobot-v1", "env_id"),
+        ("environment.wrapper", ["time_limit"], "env.wrappers"),
+        ("environment.num_envs", 3, "env.num_envs"),
+        ("environment.normalize-obs", True, "env.normalize_obs"),
+    ],
+)
+def test_every_alias_in_files_flags_and_sweeps(spelt: str, value: object, path: str, tmp_path: Path) -> None:
+    expected = parse_config({path: value})
+    assert expected != TrainConfig()
+    nested: object = value
+    for part in reversed(spelt.split(".")):
+        nested = {part: nested}
+    assert isinstance(nested, dict)
+    assert parse_config(nested) == parse_config({spelt: value}) == expected
+    assert parse_config({}, {spelt: value}) == expected
+    flag, text = find_field(spelt, TRAIN), ",".join(map(str, value)) if isinstance(value, list) else str(value).lower()
+    assert flag.path == path
+    text = str(value) if isinstance(value, str) else text
+    assert parse_config({}, {spelt: value_of(flag.path, text, spelt)}) == expected
+    write(tmp_path, "base.yaml", "algo: ppo\n")
+    file = write(tmp_path, "sweep.json", json.dumps({"base_config": "base.yaml", "sweep": {spelt: [value]}}))
+    assert list(load_sweep(file).sweep) == [path]
 
 
 # -- sweeps -----------------------------------------------------------------------------------------------------------

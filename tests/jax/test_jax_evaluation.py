@@ -64,8 +64,8 @@ def test_many_seeds_evaluate_at_the_end_with_one_program(tmp_path: Path, compila
     runs = sorted(tmp_path.glob("reinforce__*"))
     assert len(runs) == 3
     for run in runs:
-        (row,) = map(json.loads, (run / "logs" / "evals.jsonl").read_text().splitlines())
-        assert row["env_steps"] == 64
+        start, row = map(json.loads, (run / "logs" / "evals.jsonl").read_text().splitlines())
+        assert (start["env_steps"], row["env_steps"]) == (0, 64)
         assert len(row["returns"]) == 10
         assert row["returns"] == row["lengths"], "CartPole pays 1 per step"
         assert json.loads((run / "metrics.json").read_text())["eval/return_mean"] == row["return_mean"]

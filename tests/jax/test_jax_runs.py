@@ -33,6 +33,7 @@ FLAGS = [
     "ppo/cartpole",
     "--backend=jax",
     "--training.num-eval-episodes=1",
+    "--training.eval-frequency=10000",
     "--training.checkpoint-frequency=10000",
     "--logging.tensorboard=false",
 ]
@@ -40,7 +41,8 @@ FLAGS = [
 
 def config(tmp_path: Path, total: int = TOTAL, **given: Any) -> TrainConfig:
     cfg = load_config("ppo/cartpole", {"backend": "jax", "output_dir": str(tmp_path), **given})
-    training = replace(cfg.training, total_timesteps=total, num_eval_episodes=1, checkpoint_frequency=10_000)
+    rhythm = {"num_eval_episodes": 1, "eval_frequency": 10_000, "checkpoint_frequency": 10_000}
+    training = replace(cfg.training, total_timesteps=total, **rhythm)  # type: ignore[arg-type]
     return replace(cfg, training=training, logging=replace(cfg.logging, terminal=False, tensorboard=False))
 
 

@@ -82,7 +82,7 @@ def test_the_plan_counts_what_will_happen():
     cost = plan(cfg)
     assert cost["env_steps"] == 10_240
     assert cost["updates"] == 20
-    assert cost["evaluations"] == 5, "at 2k, 4k, 6k, 8k and 10k, which is the end"
+    assert cost["evaluations"] == 6, "at 0, 2k, 4k, 6k, 8k and 10k, which is the end"
     assert cost["checkpoints"] == 3, "at 0, 5k and 10k"
     actor = 4 * 64 + 64 + 64 * 64 + 64
     assert cost["parameters"] == 2 * actor + 64 * 2 + 2 + 64 + 1

@@ -88,7 +88,7 @@ def value_of(path: str, text: str, flag: str) -> Any:
     if lists and typing.get_args(lists[0])[0] is not str and "," in text and not text.startswith(("[", "{")):
         return [parse_override_value(part.strip(), flag) for part in text.split(",") if part.strip()]
     value = parse_override_value(text, flag)
-    if options == [int] and isinstance(value, float) and value.is_integer():
+    if int in options and float not in options and isinstance(value, float) and value.is_integer():
         return int(value)
     if len(options) == 1 and lists and isinstance(value, int | float):
         return [value]

@@ -107,6 +107,7 @@ def show_many(found: SeedGroup | Sweep, *, as_json: bool) -> int:
 def run_text(run: RunDir, row: dict[str, Any]) -> str:
     """What is known of one run, in lines."""
     from rl_training.experiments.filters import Key
+    from rl_training.run_names import env_fn_of
     from rl_training.runs import CLOCK_KEYS
 
     facts = [
@@ -120,7 +121,8 @@ def run_text(run: RunDir, row: dict[str, Any]) -> str:
         lines += ["", bold("results")]
         lines += [f"  {printable(name):<28}{cell(Key('results', (name,)), row)}" for name in sorted(results)]
     next_step = "resume" if row["status"] in ("stopped", "killed", "failed") else "eval"
-    return "\n".join([*lines, *(["", f"  next          rl {next_step} {run.path}"] if not row["cleaned"] else [])])
+    can_go_on = not row["cleaned"] and env_fn_of(str(row["environment"])) is None
+    return "\n".join([*lines, *(["", f"  next          rl {next_step} {run.path}"] if can_go_on else [])])
 
 
 def tag_command(arguments: Arguments) -> int:

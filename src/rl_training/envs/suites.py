@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 
 from rl_training.consent import require
 from rl_training.registry import did_you_mean, environments
+from rl_training.run_names import env_fn_of
 from rl_training.types import ConfigError, EnvError
 
 Env = gym.Env[Any, Any]
@@ -76,6 +77,11 @@ def find(env: str | Source) -> Source:
     """The source behind a registered name, "package.module:Class", or Gymnasium id; anything else passes through."""
     if not isinstance(env, str):
         return env
+    if (name := env_fn_of(env)) is not None:
+        raise ConfigError(
+            f"environment '{env}' was the function '{name}', which no file can hold; give it again from Python, as "
+            "env_fn=... of train, resume or evaluate"
+        )
     if environments.is_builtin(env) and importlib.util.find_spec("jax") is None:
         raise missing_extra(env, "jax", ImportError("No module named 'jax'"))
     if env in environments:

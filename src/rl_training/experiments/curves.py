@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from rl_training.types import Array
 
 MAX_POINTS = 200
 """Points of a common grid: more than a plot can show."""
+EVAL = "eval/"
+"""What the metrics of an evaluation begin with, outside evals.jsonl."""
 EVALUATION, TRAINING = "eval/return_mean", "rollout/return_mean"
 """What a run is scored by: its evaluations or, where it has none, its training episodes."""
 
@@ -26,14 +28,24 @@ class Curve:
 
 
 def read_curve(run: Path, metric: str = EVALUATION) -> Curve:
-    """The values of a metric in a run's log, without NaN; empty where the run never logged it."""
-    points: dict[int, float] = {}
-    for row in read_rows(run / "logs" / "metrics.jsonl"):
-        step, value = steps_of(row), number_of(row, metric)
-        if step is not None and value is not None:
-            points[step] = float(value)
+    """The values of a metric in a run's log, without NaN; empty where the run never logged it.
+
+    The evaluation at the start, which is in evals.jsonl alone, is the first point of a curve that has others.
+    """
+    points = dict(_points(run / "logs" / "metrics.jsonl", metric))
+    if points and metric.startswith(EVAL):
+        first = next(_points(run / "logs" / "evals.jsonl", metric.removeprefix(EVAL)), None)
+        points |= {0: first[1]} if first is not None and first[0] == 0 else {}
     steps = sorted(points)
     return Curve(np.array(steps, np.int64), np.array([points[step] for step in steps], np.float64))
+
+
+def _points(log: Path, name: str) -> Iterator[tuple[int, float]]:
+    """Env steps and value of each row of a log that has a finite one."""
+    for row in read_rows(log):
+        step, value = steps_of(row), number_of(row, name)
+        if step is not None and value is not None:
+            yield step, float(value)
 
 
 def align(curves: Sequence[Curve]) -> tuple[Array, Array]:

@@ -156,7 +156,8 @@ def _evaluations(run: Run) -> dict[str, Any]:
     steps = [
         {"step_count": row["env_steps"], "return": row["returns"], "length": row.get("lengths", [])} for row in rows
     ]
-    best = max(steps, key=lambda step: float(np.mean(step["return"])))
+    # what a run found before it learned anything is not its best
+    best = max(steps[int(len(steps) > 1 and not steps[0]["step_count"]) :], key=_mean_return)
     absolute = {name: values for name, values in best.items() if name != "step_count"}
     return {**{f"step_{i}": step for i, step in enumerate(steps)}, "absolute_metrics": absolute}
 
@@ -166,6 +167,10 @@ def _is_evaluation(row: Row) -> bool:
     returns = row.get("returns")
     is_whole = isinstance(returns, list) and returns and all(isinstance(value, int | float) for value in returns)
     return bool(is_whole) and steps_of(row) is not None
+
+
+def _mean_return(step: Mapping[str, Any]) -> float:
+    return float(np.mean(step["return"]))
 
 
 def _suite_and_task(environment: str) -> tuple[str, str]:

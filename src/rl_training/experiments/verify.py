@@ -1,7 +1,8 @@
 """`ReproducibilityChecker`: trains a run again from its stored config and says where the two first differ.
 
-Compared are the rows of the metrics log (without the clock) and, at every step of which the run still has a checkpoint,
-the whole state of the trainer, bit for bit. Before that: the hashes that the run recorded of its config, log and files.
+Compared are the rows of metrics and evaluations (without the clock) and, at every step of which the run still has a
+checkpoint, the whole state of the trainer, bit for bit. Before that: the hashes that the run recorded of its config,
+log and files.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.assembly import build_trainer
+from rl_training.assembly import EnvFn, build_trainer, need_env_fn
 from rl_training.budgets import Leg, are_known, legs, read_budgets
 from rl_training.callbacks import Callback
 from rl_training.checkpointing import CheckpointManager
@@ -36,33 +37,38 @@ from rl_training.runs import CLOCK_KEYS, RunDir
 from rl_training.signals import StopSignals
 from rl_training.state_tree import flatten
 from rl_training.tensor_blob import MAX_HEADER_BYTES, parse_blob
-from rl_training.trainer import Start, execute, warm_start
+from rl_training.trainer import Start, execute, warm_start, with_budget
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import CheckpointError, RLTrainingError, RunError, TrustError
 from rl_training.user_parts import user_parts
 
 __all__ = ["Difference", "ReproducibilityChecker", "VerifyReport"]
 
+VERIFY = "experiments.verify.ReproducibilityChecker().verify_experiment"
+
 
 class ReproducibilityChecker:
     """Compares runs with what their configs give today, on this machine."""
 
     def verify_experiment(
-        self, run_dir: str | Path, *, steps: int | None = None, trust_plugins: bool = False
+        self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None, trust_plugins: bool = False
     ) -> VerifyReport:
         """Train again up to `steps` env steps (default: as far as the run came) and compare on the way.
 
         `trust_plugins` agrees to the code that a run which was not made here asks for.
         """
         run = RunDir.open(run_dir)
+        need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
         report = VerifyReport(run.path)
         if not check_config(run, report):
             return report  # what would be trained is not what was trained
-        with run.to_run(trust_plugins=trust_plugins) as cfg:
-            self._train_again(run, cfg, report, steps)
+        with run.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
+            self._train_again(run, cfg, report, steps, env_fn)
         return report
 
-    def _train_again(self, run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> None:
+    def _train_again(
+        self, run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None, env_fn: EnvFn | None
+    ) -> None:
         sound = check_files(run, report)
         check_log(run, report, sound.values())
         cfg = quiet(cfg)
@@ -71,7 +77,8 @@ class ReproducibilityChecker:
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
             watcher = Comparison(run, report, plan[-1].stop, sound)
             try:
-                play_legs(plan, replace(cfg, output_dir=folder), watcher, run.info().get("parent"))
+                again = play_legs(plan, replace(cfg, output_dir=folder), watcher, run.info().get("parent"), env_fn)
+                compare_logs(run, again, report, "evaluation", "evals.jsonl", report.env_steps)
             except TrustError:
                 raise
             except RLTrainingError as error:
@@ -81,23 +88,26 @@ class ReproducibilityChecker:
             watcher.finish()
 
     def verify_resume(
-        self, run_dir: str | Path, *, steps: int | None = None, trust_plugins: bool = False
+        self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None, trust_plugins: bool = False
     ) -> VerifyReport:
         """Train twice from the stored config, once straight through and once stopped half-way and resumed by a trainer
         that knows only the files; then compare logs and final states."""
         run = RunDir.open(run_dir)
-        with run.to_run(trust_plugins=trust_plugins) as cfg:
-            return self._verify_resume(run, cfg, steps)
+        need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
+        with run.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
+            return self._verify_resume(run, cfg, steps, env_fn)
 
-    def _verify_resume(self, run: RunDir, cfg: TrainConfig, steps: int | None) -> VerifyReport:
+    def _verify_resume(self, run: RunDir, cfg: TrainConfig, steps: int | None, env_fn: EnvFn | None) -> VerifyReport:
         report = VerifyReport(run.path)
         cfg = quiet(cfg)
         limit = min(reach(run, steps), cfg.training.total_timesteps)
         parent = run.info().get("parent")
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
-            straight = play(replace(cfg, output_dir=f"{folder}/straight"), StopAt(limit), parent=parent)
-            halved = play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(max(limit // 2, 1)), parent=parent)
-            play(replace(cfg, output_dir=f"{folder}/halved"), StopAt(limit), run=halved, start="resumed")
+            half = StopAt(max(limit // 2, 1))
+            straight = play(replace(cfg, output_dir=f"{folder}/straight"), StopAt(limit), parent=parent, env_fn=env_fn)
+            halved = play(replace(cfg, output_dir=f"{folder}/halved"), half, parent=parent, env_fn=env_fn)
+            again = replace(cfg, output_dir=f"{folder}/halved")
+            play(again, StopAt(limit), run=halved, start="resumed", env_fn=env_fn)
             compare_runs(straight, halved, report)
         return report
 
@@ -137,13 +147,18 @@ def legs_of(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | No
     return [Leg(first, min(limit, first))]
 
 
-def play_legs(plan: Sequence[Leg], cfg: TrainConfig, watcher: StopAt, parent: str | None) -> None:
+def play_legs(
+    plan: Sequence[Leg], cfg: TrainConfig, watcher: StopAt, parent: str | None, env_fn: EnvFn | None
+) -> RunDir:
     """Train under each budget in turn, as far as it was in force."""
     run = None
     for leg in plan:
         watcher.limit = leg.stop
-        budgeted = replace(cfg, training=replace(cfg.training, total_timesteps=leg.total_timesteps))
-        run = play(budgeted, watcher, parent=parent, run=run, start="new" if run is None else "extended")
+        start: Start = "new" if run is None else "extended"
+        budgeted = with_budget(cfg, leg.total_timesteps)
+        run = play(budgeted, watcher, parent=parent, run=run, start=start, env_fn=env_fn)
+    assert run is not None, "a plan has at least one leg"
+    return run
 
 
 def play(
@@ -153,10 +168,11 @@ def play(
     parent: str | None = None,
     run: RunDir | None = None,
     start: Start = "new",
+    env_fn: EnvFn | None = None,
 ) -> RunDir:
     """Train in a directory of its own, or go on in `run`, with `watcher` looking on."""
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
-        trainer = build_trainer(cfg)
+        trainer = build_trainer(cfg, env_fn)
         try:
             users = user_parts(cfg)
             if run is None and parent is not None:
@@ -164,7 +180,7 @@ def play(
             run = run or RunDir.create(cfg, parent=parent)
             with run.lock():
                 watched = replace(users, callbacks=[*users.callbacks, watcher], sinks=[watcher])
-                execute(trainer, cfg, run, None, watched, signals, start=start)
+                execute(trainer, cfg, run, env_fn, watched, signals, start=start)
         finally:
             trainer.close()
         if signals.received is not None:
@@ -192,7 +208,7 @@ class StopAt(Callback):
         """A row of metrics."""
 
     def log_eval(self, row: Row, /) -> None:
-        """An evaluation, whose numbers are in the rows of metrics too."""
+        """An evaluation; it is read from the log, where that of the start is too."""
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -222,10 +238,7 @@ class Comparison(StopAt):
     def log(self, row: Row, /) -> None:
         found, stored = comparable(json.loads(encode_row(row))), next(self.expected, {})
         self.report.rows += 1
-        for name in dict.fromkeys([*stored, *found]):
-            if stored.get(name) != found.get(name):
-                steps = int(found.get("env_steps", 0))
-                self.report.add(Difference("metric", name, steps, stored.get(name), found.get(name)))
+        compare_row("metric", stored, found, self.report)
 
     def compare_state(self, trainer: Trainer) -> None:
         step = trainer.progress.env_steps
@@ -253,14 +266,8 @@ class Comparison(StopAt):
 
 def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:
     """Two finished runs: every row of their logs, and the state at their end."""
-    rows = list(stored_rows(one)), list(stored_rows(other))
-    report.rows = len(rows[0])
-    for stored, again in zip(*rows, strict=False):
-        for name in dict.fromkeys([*stored, *again]):
-            if stored.get(name) != again.get(name):
-                report.add(Difference("metric", name, stored.get("env_steps"), stored.get(name), again.get(name)))
-    if len(rows[0]) != len(rows[1]):
-        report.add(Difference("metric", "number of rows", None, len(rows[0]), len(rows[1])))
+    report.rows = compare_logs(one, other, report, "metric", "metrics.jsonl")
+    compare_logs(one, other, report, "evaluation", "evals.jsonl")
     ends = [CheckpointManager(run.path).load_latest() for run in (one, other)]
     report.env_steps, report.checkpoints = ends[0].step, 1
     kept = [name for name in ends[0].parts if name != "logs"]
@@ -269,8 +276,27 @@ def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:
         report.add(replace(found, env_steps=ends[0].step))
 
 
-def stored_rows(run: RunDir) -> Iterator[Row]:
-    return map(comparable, read_rows(run.logs / "metrics.jsonl"))
+def compare_logs(
+    stored: RunDir, again: RunDir, report: VerifyReport, kind: str, log: str, limit: float = math.inf
+) -> int:
+    """Two logs row by row, up to `limit` env steps; how many rows the first has."""
+    rows = [[row for row in stored_rows(run, log) if (steps_of(row) or 0) <= limit] for run in (stored, again)]
+    for one, other in zip(*rows, strict=False):
+        compare_row(kind, one, other, report)
+    if len(rows[0]) != len(rows[1]):
+        report.add(Difference(kind, "number of rows", None, len(rows[0]), len(rows[1])))
+    return len(rows[0])
+
+
+def compare_row(kind: str, stored: Row, again: Row, report: VerifyReport) -> None:
+    for name in dict.fromkeys([*stored, *again]):
+        if stored.get(name) != again.get(name):
+            steps = stored.get("env_steps", again.get("env_steps"))
+            report.add(Difference(kind, name, steps, stored.get(name), again.get(name)))
+
+
+def stored_rows(run: RunDir, log: str = "metrics.jsonl") -> Iterator[Row]:
+    return map(comparable, read_rows(run.logs / log))
 
 
 def comparable(row: Mapping[str, Any]) -> Row:

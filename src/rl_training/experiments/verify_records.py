@@ -17,6 +17,7 @@ from rl_training.json_rows import CHUNK, first_bad_row
 from rl_training.runs import RunDir, metrics_sha256, public_sha256
 from rl_training.sealed_files import DamagedCheckpointError
 from rl_training.types import StateDict
+from rl_training.user_parts import missing_objects
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Difference:
     """Where two runs part."""
 
     kind: str
-    """config, log, file, metric or tensor."""
+    """config, log, file, metric, evaluation or tensor."""
     what: str
     """Name of the metric, path of the tensor, name of the file."""
     env_steps: int | None = None
@@ -156,5 +157,7 @@ def compare_versions(run: RunDir, report: VerifyReport) -> None:
     ]
     if changed:
         report.notes.append(f"other versions than the run had, so bits may differ: {', '.join(changed)}")
+    if missing := missing_objects(run.info().get("callbacks"), ()):
+        report.notes.append(f"the run had callback objects, which are not here again: {', '.join(missing)}")
     if run.info().get("exact") is False:
         report.notes.append("the environment cannot be resumed exactly; a run that was stopped may differ")
