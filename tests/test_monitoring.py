@@ -73,18 +73,6 @@ def test_entropy_collapse_compares_with_the_first_value() -> None:
     assert told(TrainingMonitor(), column("train/entropy_loss", [0.5, 0.4, 0.1])) == []  # Gaussians may be below 0
 
 
-def test_no_progress_tells_stuck_and_collapsed_runs_from_solved_ones() -> None:
-    def first(returns: list[float]) -> list[tuple[str, int]]:
-        return told(TrainingMonitor(total_timesteps=2000), column("rollout/return_mean", returns))[:1]
-
-    assert first([-200.0] * 20) == [("no_progress", 1100)]  # best at 100, patience 1000
-    assert first([20.0, 25.0] + [20.0] * 18) == [("no_progress", 1200)]
-    assert first([20.0, 500.0] + [500.0] * 18) == []
-    assert first([20.0, 500.0] + [470.0] * 18) == []  # noise at the top
-    assert first([20.0, 500.0] + [30.0] * 18) == [("no_progress", 1200)]
-    assert first([float(i) for i in range(20)]) == []
-
-
 def test_memory_high() -> None:
     rows = column("system/memory_share", [0.5, 0.951])
     assert told(TrainingMonitor(), rows) == [("memory", 200)]

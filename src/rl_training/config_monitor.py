@@ -77,8 +77,8 @@ class MonitorConfig:
     """Alert where the policy's entropy (Gaussian: its standard deviation) falls below this share of its first value;
     null never does."""
     progress_patience: float | None = 0.5
-    """Alert after this share of the budget without a new best training return, unless the run stays near its best;
-    null never does."""
+    """Alert after this share of the budget without a new best mean return of 100 episodes, where the run has learnt
+    nothing or lost a quarter of it; one that is solved is silent, and null never alerts."""
     max_memory: float | None = 0.95
     """Alert where more than this share of the machine's memory is in use; null never does."""
     min_speed: float | None = 0.3

@@ -95,7 +95,7 @@ def train(
     with signals or StopSignals() as signals, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg, env_fn)
         try:
-            users = user_parts(cfg)
+            users = user_parts(cfg, env_fn)
             if init_from is not None:
                 warm_start(trainer, cfg, init_from)
             run = RunDir.create(cfg, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
@@ -126,7 +126,7 @@ def resume(
         with pinned_threads(cfg.training.num_threads, cfg.backend):
             trainer = build_trainer(cfg, env_fn)
             try:
-                users = user_parts(cfg)
+                users = user_parts(cfg, env_fn)
                 start: Start = "resumed" if total_timesteps is None else "extended"
                 return execute(trainer, cfg, directory, env_fn, users, signals, start=start)
             finally:

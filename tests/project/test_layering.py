@@ -33,7 +33,7 @@ envs data models devices
 collector env_runner eval
 algorithms jax
 trainers
-callbacks summary user_parts monitoring gradient_check debugging
+callbacks summary user_parts monitoring progress_rule gradient_check debugging
 assembly
 trainer saved_policy plan
 testing
