@@ -160,6 +160,9 @@ def test_names_and_addresses_are_checked() -> None:
         TrainingMonitor(MonitorConfig(rules=(AlertRuleConfig("kl", when="loss>1"),)))
     with pytest.raises(ConfigError, match="http"):
         parse_config({"monitor": {"url": "file:///etc/passwd"}})
+    with pytest.raises(ConfigError, match="takes names of environment variables") as refused:
+        parse_config({"monitor": {"hook_env": ["TOKEN=hunter2"]}})
+    assert "hunter2" not in str(refused.value)
     with pytest.raises(ConfigError, match="twice"):
         parse_config({"monitor": {"rules": [{"name": "a", "when": "loss>1"}] * 2}})
 
@@ -230,8 +233,8 @@ def test_a_run_that_fails_is_an_alert(tmp_path: Path) -> None:
 
 def test_secrets_stay_out_of_alerts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "hunter2hunter2")
-    monkeypatch.setenv("ALERT_URL_SECRET", "http://127.0.0.1:9/T000/B000")
-    cfg = config(tmp_path, url="${env:ALERT_URL_SECRET}", rules=[{"name": f"{__name__}:leaking"}], hook_timeout=1.0)
+    monkeypatch.setenv("ALERT_URL", "http://127.0.0.1:9/T000/B000")
+    cfg = config(tmp_path, url="${env:ALERT_URL}", rules=[{"name": f"{__name__}:leaking"}], hook_timeout=1.0)
     run = rl_training.train(cfg).run_dir
     (alert,) = alerts_of(run)
     assert alert["message"] == "the key is ${env:MY_API_KEY}"

@@ -44,7 +44,7 @@ def make_run_dir(cfg: TrainConfig) -> Path:
 def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
     name = f"{name_part(cfg.algo)}__{name_part(cfg.env_id)}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
     with readable_errors(f"cannot create a run in output_dir '{cfg.output_dir}'"):
-        return claim_directory(Path(cfg.output_dir).expanduser(), name, SUBFOLDERS, "run")
+        return claim_directory(Path(restore(cfg.output_dir)).expanduser(), name, SUBFOLDERS, "run")
 
 
 def public_config(cfg: TrainConfig, redactor: Redactor) -> dict[str, Any]:
@@ -83,6 +83,7 @@ class RunDir:
     ) -> RunDir:
         """A new run directory for `cfg` with everything written that is known before training starts.
 
+        `cfg` is the config as it was written: what it says as `${env:NAME}` is kept as that.
         `source` is the text of the file the config came from; `parent` the run (and step) it was warm-started from;
         `group` the group of seeds and `sweep` the sweep it belongs to.
         """
@@ -192,6 +193,8 @@ class RunDir:
         if secrets:
             self._refuse_to_run()
         mapping = read_yaml(path)
+        if secrets:
+            self.redactor.mapping(mapping)  # what its references stand for is hidden in logs
         return parse_config(restore(mapping) if secrets else mapping, source=str(path))
 
     def _refuse_to_run(self) -> None:
@@ -234,7 +237,9 @@ class RunDir:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write `metrics.json`, the final numbers of the run. NaN and infinities become null."""
-        self._write_json("metrics.json", plain_row(summary, finite=True))
+        row = plain_row(summary, finite=True)
+        texts = {key: self.redactor.text(value) for key, value in row.items() if isinstance(value, str)}
+        self._write_json("metrics.json", {**row, **texts})
 
     def finish(self, status: Status = "finished", exit_code: int = 0) -> None:
         """Record how the run ended and the hash of its metrics."""

@@ -29,7 +29,7 @@ from rl_training.callbacks import (
 )
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import TrainConfig
-from rl_training.config_loading import load_config, parse_config, validate_config
+from rl_training.config_loading import config_to_mapping, load_config, parse_config, validate_config
 from rl_training.devices import pinned_threads
 from rl_training.envs.watch import EnvWatch
 from rl_training.error_text import describe
@@ -38,7 +38,7 @@ from rl_training.logging import Logger, Sink
 from rl_training.monitoring import MonitorCallback
 from rl_training.progress_display import Display
 from rl_training.registry import loggers
-from rl_training.runs import RunDir, public_config
+from rl_training.runs import RunDir
 from rl_training.secrets import with_secrets
 from rl_training.signals import StopSignals, requeue_under_slurm
 from rl_training.summary import final_metrics, finished_text, summary_text
@@ -91,14 +91,15 @@ def train(
     `init_from` is "RUN[:STEP]": start from that run's policy. `group` and `sweep` name what the run belongs to.
     `signals` is for a run in a thread: whoever started it asks it to stop through them.
     """
-    cfg = with_secrets(as_config(cfg))
+    written = as_config(cfg)
+    cfg = with_secrets(written)
     with signals or StopSignals() as signals, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg, env_fn)
         try:
             users = user_parts(cfg, env_fn)
             if init_from is not None:
                 warm_start(trainer, cfg, init_from)
-            run = RunDir.create(cfg, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
+            run = RunDir.create(written, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
             with run.lock():
                 return execute(trainer, cfg, run, env_fn, users, signals)
         finally:
@@ -182,7 +183,7 @@ def execute(
     except BaseException as error:
         record_failure(trainer, run, logger, error, saved=signals.saved)
         raise
-    show(words, cfg)
+    show(run.redactor.values(words), cfg)
     return result
 
 
@@ -318,7 +319,9 @@ def build_logger(cfg: TrainConfig, run: RunDir, users: Sequence[Sink]) -> Logger
 def alert_hook(cfg: TrainConfig) -> AlertHook | None:
     monitor = cfg.monitor
     wanted = monitor.command or monitor.url
-    return AlertHook(monitor.command, monitor.url, timeout=monitor.hook_timeout) if wanted else None
+    if not wanted:
+        return None
+    return AlertHook(monitor.command, monitor.url, timeout=monitor.hook_timeout, env=monitor.hook_env)
 
 
 def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display: Display, logger: Logger) -> Callback:
@@ -328,12 +331,13 @@ def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display:
 
     def tell(text: str) -> None:
         logger.message(text)
-        display.message(text)
+        display.message(run.redactor.text(text))
 
+    stored = run.config(secrets=False)
     return DebugCallback(
         run.debug,
         cfg.monitor.debug,
-        public_config(cfg, run.redactor),
+        config_to_mapping(replace(stored, training=cfg.training)),
         check_env=lambda: str(check_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed)),
         tell=tell,
     )

@@ -27,7 +27,7 @@ config_monitor config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
 config_loading config_sweeps config_tuning presets
 context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files debug_capture
-environment_info secrets video
+environment_info secret_names secrets video
 logging tensorboard wandb_sink alert_hooks progress_display index runs segments checkpoint_folder checkpointing
 envs data models devices
 collector env_runner eval

@@ -20,7 +20,7 @@ from rl_training.config_loading import parse_config, read_yaml
 from rl_training.run_lock import Holder, RunLock
 from rl_training.run_names import age, readable_errors
 from rl_training.runs import RunDir
-from rl_training.secrets import Redactor
+from rl_training.secrets import Redactor, restore
 from rl_training.types import RunError
 
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
@@ -85,7 +85,9 @@ class RunSet(ABC):
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
         path = self.config_file(trial)
-        return parse_config(read_yaml(path), source=str(path))
+        tree = read_yaml(path)
+        self.redactor.mapping(tree)  # what its references stand for is hidden in logs
+        return parse_config(tree, source=str(path))
 
     @abstractmethod
     def group_of(self, member: Member) -> str:
@@ -106,7 +108,7 @@ class RunSet(ABC):
     def start_words(self, member: Member) -> list[str]:
         """What to run after `rl` for a member that has no run yet."""
         words = ["train", f"--config={self.config_file(member.trial)}", f"--seed={member.seed}"]
-        if Path(self.config(member.trial).output_dir).expanduser().resolve() != self.output_dir.resolve():
+        if Path(restore(self.config(member.trial).output_dir)).expanduser().resolve() != self.output_dir.resolve():
             words.append(f"--output-dir={self.output_dir}")  # it was moved, or this is another folder
         return words
 
