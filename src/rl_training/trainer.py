@@ -42,6 +42,7 @@ from rl_training.runs import RunDir
 from rl_training.secrets import with_secrets
 from rl_training.signals import StopSignals, requeue_under_slurm
 from rl_training.summary import final_metrics, finished_text, summary_text
+from rl_training.terminal_text import printable
 from rl_training.trainers.base import Trainer
 from rl_training.types import (
     CheckpointError,
@@ -228,7 +229,7 @@ def record_failure(trainer: Trainer, run: RunDir, logger: Logger, error: BaseExc
             callback.display.close()
     if interrupted:
         state = "the last step is saved" if saved else "this step is not saved; the last checkpoint stands"
-        sys.stderr.write(f"{state}: rl resume {run.path}\n")
+        sys.stderr.write(f"{state}: rl resume {printable(str(run.path))}\n")
     with suppress(OSError, RLTrainingError):
         logger.message(describe(error))
         logger.close()
@@ -346,7 +347,7 @@ def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display:
 def show(text: str, cfg: TrainConfig) -> None:
     """A few lines for the person at the terminal."""
     if speaks(cfg):
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(printable(text, lines=True) + "\n")
         sys.stdout.flush()
 
 
@@ -381,7 +382,7 @@ def checkpoint_manager(cfg: TrainConfig, run: RunDir, logger: Logger) -> Checkpo
 
     def report(line: str) -> None:
         logger.message(line)
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line) + "\n")
 
     return CheckpointManager(run.path, **asdict(cfg.checkpoint), report=report)
 

@@ -94,12 +94,14 @@ def spare_last_collection() -> None:
 @contextlib.contextmanager
 def short_warnings(wanted: bool) -> Iterator[None]:
     """Warnings to the user as one line each, without the place in the code that they were raised from."""
+    from rl_training.terminal_text import printable
+
     usual = warnings.formatwarning
 
     def short(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
         is_for_user = category is UserWarning
         text = f"warning: {message}\n" if is_for_user else usual(message, category, *place, **line)
-        return without_secrets(text)
+        return printable(without_secrets(text), lines=True)
 
     warnings.formatwarning = short if wanted else usual
     try:
@@ -110,6 +112,8 @@ def short_warnings(wanted: bool) -> Iterator[None]:
 
 def report(error: Exception, show_traceback: bool) -> int:
     """Say what went wrong on stderr, without a traceback where the user can mend it, and choose the exit code."""
+    from rl_training.terminal_text import printable
+
     said = message_of(error, TEXT_LIMIT)
     if isinstance(error, UsageError):
         expected, code = True, EXIT_USAGE
@@ -120,9 +124,9 @@ def report(error: Exception, show_traceback: bool) -> int:
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
         said = without_secrets(said, error)
     if show_traceback or not expected:
-        sys.stderr.write(without_secrets(traceback_text(error), error))
+        sys.stderr.write(printable(without_secrets(traceback_text(error), error), lines=True))
     if expected:
-        print(f"error: {said}", file=sys.stderr)
+        print(f"error: {printable(said, lines=True)}", file=sys.stderr)
     else:
         print(
             f"error: unexpected {type(error).__name__}; unless it comes from code of your own, "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_group
-from rl_training.cli.output import amount, bold, note, print_json, stdout_for_the_result
+from rl_training.cli.output import amount, bold, note, print_json, show, stdout_for_the_result
 from rl_training.cli.sweep import resume_sweep
 from rl_training.imports import without_collections
 
@@ -96,7 +96,7 @@ def eval_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json(result)
     else:
-        print(score_text(result))
+        show(score_text(result))
     return 0
 
 
