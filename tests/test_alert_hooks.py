@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rl_training.alert_hooks import MAX_WAITING, AlertHook
+from rl_training.alert_hooks import MAX_WAITING, PASSED_ON, AlertHook
 
 ALERT = {"rule": "nan", "message": "train/loss is nan", "env_steps": 7}
 
@@ -26,6 +26,21 @@ def test_a_command_gets_each_alert_as_json(tmp_path: Path) -> None:
     hook.close()
     rows = [json.loads(line) for line in (tmp_path / "got").read_text().splitlines()]
     assert rows == [ALERT, {**ALERT, "env_steps": 8}]
+    assert hook.notes() == []
+
+
+def test_a_command_gets_a_small_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "hunter2hunter2")
+    monkeypatch.setenv("PLAIN_SETTING", "also mine")
+    monkeypatch.setenv("SLACK_TOKEN", "asked for")
+    monkeypatch.setenv("LC_TIME", "C")
+    program = "import json, os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(json.dumps(dict(os.environ)))"
+    hook = AlertHook([sys.executable, "-c", program, str(tmp_path / "got")], env=("SLACK_TOKEN", "NOT_SET"))
+    hook.send(ALERT)
+    hook.close()
+    got = json.loads((tmp_path / "got").read_text())
+    assert (got["SLACK_TOKEN"], got["LC_TIME"]) == ("asked for", "C")
+    assert {"PATH", "HOME"} <= set(got) <= {*PASSED_ON, "SLACK_TOKEN", *(name for name in got if name[:3] == "LC_")}
     assert hook.notes() == []
 
 

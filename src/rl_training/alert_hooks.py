@@ -18,20 +18,34 @@ from typing import Any
 
 from rl_training.consent import require
 
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
+"""Environment variables that a command gets, with LC_*; nothing else, because the rest may hold secrets."""
 MAX_WAITING = 100
 """Alerts that wait for a slow hook; further ones are left out."""
 
 
-class AlertHook:
-    """Runs `command` with each alert as JSON on its stdin and posts the same to `url`; one after the other."""
+def small_environment(environ: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
+    """What a program needs to find its way, and the variables in `names`; no secret that nobody asked for."""
+    wanted = {*PASSED_ON, *names}
+    return {name: value for name, value in environ.items() if name in wanted or name.startswith("LC_")}
 
-    def __init__(self, command: Sequence[str] = (), url: str | None = None, *, timeout: float = 10.0) -> None:
+
+class AlertHook:
+    """Runs `command` with each alert as JSON on its stdin and posts the same to `url`; one after the other.
+
+    The command gets a small environment: `PASSED_ON` and the variables named in `env`.
+    """
+
+    def __init__(
+        self, command: Sequence[str] = (), url: str | None = None, *, timeout: float = 10.0, env: Sequence[str] = ()
+    ) -> None:
         if command:
             require("monitor.command", " ".join(command))
         if url:
             require("monitor.url", url)
         self.command = list(command)
         self.url = url
+        self.env = tuple(env)
         self.timeout = timeout
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
         self._notes: queue.Queue[str] = queue.Queue()
@@ -84,6 +98,7 @@ class AlertHook:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env=small_environment(os.environ, self.env),
         )
         try:
             process.communicate(alert, self.timeout)

@@ -49,6 +49,7 @@ from rl_training.checkpoint_seal import ChangedConfigError, ForeignCheckpointErr
 from rl_training.sealed_files import DamagedCheckpointError
 from rl_training.segments import SavedLog, SegmentStore
 from rl_training.state_tree import FlatState, flatten, is_bfloat16, unflatten
+from rl_training.terminal_text import printable
 from rl_training.types import CheckpointError, ConfigError, StateDict
 
 __all__ = [
@@ -73,7 +74,7 @@ SCORE = "score"
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(printable(line) + "\n")
 
 
 class CheckpointManager:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,6 +11,7 @@ from rl_training.expressions import parse_expression
 from rl_training.hparams.base import MAX_COUNT, STRICT, Json, check_range
 from rl_training.types import ConfigError
 
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RULE_EXAMPLE = "train/value_loss > 100 and env_steps > 10000"
 
 
@@ -77,8 +79,8 @@ class MonitorConfig:
     """Alert where the policy's entropy (Gaussian: its standard deviation) falls below this share of its first value;
     null never does."""
     progress_patience: float | None = 0.5
-    """Alert after this share of the budget without a new best training return, unless the run stays near its best;
-    null never does."""
+    """Alert after this share of the budget without a new best mean return of 100 episodes, where the run has learnt
+    nothing or lost a quarter of it; one that is solved is silent, and null never alerts."""
     max_memory: float | None = 0.95
     """Alert where more than this share of the machine's memory is in use; null never does."""
     min_speed: float | None = 0.3
@@ -88,9 +90,12 @@ class MonitorConfig:
     rules: tuple[AlertRuleConfig, ...] = ()
     """Alert rules of your own."""
     command: tuple[str, ...] = ()
-    """Program with its arguments that is run for every alert, which it gets as JSON on stdin; no shell."""
+    """Program with its arguments that is run for every alert, which it gets as JSON on stdin; no shell. Of the
+    environment it gets PATH, HOME, USER, SHELL, LANG, LC_*, TZ, TMPDIR and what `hook_env` names."""
+    hook_env: tuple[str, ...] = ()
+    """Names of further environment variables for the command, such as SLACK_TOKEN."""
     url: str | None = None
-    """Address that every alert is posted to as JSON, such as "${env:ALERT_URL_SECRET}"."""
+    """Address that every alert is posted to as JSON, such as "${env:ALERT_URL}"."""
     hook_timeout: float = 10.0
     """Seconds that the command or the address may take; the run never waits for them."""
     debug: DebugConfig = field(default_factory=DebugConfig)
@@ -103,6 +108,8 @@ class MonitorConfig:
         check_range(self, "hook_timeout", low=0.0, high=3600.0, above=True)
         if self.url is not None and not self.url.startswith(("http://", "https://", "${env:")):
             raise ConfigError(f"url must start with http:// or https://, not {self.url[:20]!r}")
+        if not all(VARIABLE.fullmatch(name) for name in self.hook_env):
+            raise ConfigError("hook_env takes names of environment variables such as SLACK_TOKEN, without values")
         names = [rule.name for rule in self.rules]
         if len(set(names)) < len(names):
             raise ConfigError("rules: a name is there twice")

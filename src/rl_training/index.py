@@ -18,12 +18,13 @@ from typing import Any
 from rl_training.atomic_io import disk_state, temporary_path
 from rl_training.json_rows import tail_rows
 from rl_training.run_lock import read_holder
+from rl_training.run_names import INDEX
 from rl_training.types import RLTrainingError, RunError
 
 Row = dict[str, Any]
 """One run: every column of `COLUMNS` by name; `tags` is a list, `results` and `config` are mappings."""
 
-FILE = "index.sqlite"
+FILE = INDEX
 SCHEMA = 1
 RUN_SECONDS = 5.0
 """How long a run waits for its turn to write; then it warns and goes on."""

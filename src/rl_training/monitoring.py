@@ -1,7 +1,8 @@
 """Alerts: rules that look at every row of metrics of a running experiment and tell a person. They never change it.
 
-A rule is a function `rule(row, memory, **options)`: `row` holds `env_steps` and the metrics of one train step, `memory`
-is a dict of the rule's own that is saved with the run, and what is returned is a sentence, or None where all is well.
+A rule is a function `rule(row, memory, **options)`: `row` holds `env_steps`, the metrics of one train step and the
+returns of its episodes (`rollout/returns`), `memory` is a dict of the rule's own that is saved with the run, and what
+is returned is a sentence, or None where all is well.
 One that holds is told once; then it is silent until it has stopped to hold and `monitor.alert_interval` is over.
 """
 
@@ -27,6 +28,7 @@ from rl_training.index import REWARDS
 from rl_training.json_rows import Row, plain_row
 from rl_training.logging import Logger
 from rl_training.progress_display import Display
+from rl_training.progress_rule import RETURNS, WINDOW, no_progress
 from rl_training.registry import check_call, import_attr
 from rl_training.trainers.base import Report, Trainer
 from rl_training.types import ConfigError, StateDict
@@ -34,8 +36,6 @@ from rl_training.types import ConfigError, StateDict
 Memory = dict[str, Any]
 RuleFunction = Callable[[Row, Memory], Any]
 
-NEAR_BEST = 0.1
-"""A run stays near its best while it is within this share of the range of its returns."""
 SPEED_SECONDS = 10.0
 """Training time over which a speed is measured."""
 SPEED_WINDOWS = 3
@@ -73,10 +73,12 @@ class Rule:
 class TrainingMonitor:
     """The rules of a config. `check_alerts(row)` is to be called with every row, in order."""
 
-    def __init__(self, cfg: MonitorConfig | None = None, *, total_timesteps: int = 100_000) -> None:
+    def __init__(
+        self, cfg: MonitorConfig | None = None, *, total_timesteps: int = 100_000, solved_at: float | None = None
+    ) -> None:
         cfg = cfg or MonitorConfig()
         self.interval = int(cfg.alert_interval * total_timesteps)
-        self.rules = dict(built_in_rules(cfg, total_timesteps)) if cfg.alerts else {}
+        self.rules = dict(built_in_rules(cfg, total_timesteps, solved_at)) if cfg.alerts else {}
         for rule in cfg.rules if cfg.alerts else ():
             if rule.name in self.rules:
                 raise ConfigError(f"monitor.rules: '{rule.name}' is the name of a built-in rule; choose another")
@@ -126,15 +128,18 @@ class TrainingMonitor:
 # -- the built-in rules -----------------------------------------------------------------------------------------------
 
 
-def built_in_rules(cfg: MonitorConfig, total_timesteps: int) -> Iterator[tuple[str, Rule]]:
-    """Those that the config does not switch off with null."""
+def built_in_rules(
+    cfg: MonitorConfig, total_timesteps: int, solved_at: float | None = None
+) -> Iterator[tuple[str, Rule]]:
+    """Those that the config does not switch off with null. A run whose mean return is `solved_at` is never stuck."""
     yield "nan", Rule(not_finite)
     if cfg.max_kl is not None:
         yield "kl", Rule(partial(kl_blow_up, limit=cfg.max_kl))
     if cfg.min_entropy is not None:
         yield "entropy", Rule(partial(entropy_collapse, share=cfg.min_entropy))
     if cfg.progress_patience is not None:
-        yield "no_progress", Rule(partial(no_progress, patience=int(cfg.progress_patience * total_timesteps)))
+        patience = int(cfg.progress_patience * total_timesteps)
+        yield "no_progress", Rule(partial(no_progress, patience=patience, solved_at=solved_at))
     if cfg.max_memory is not None:
         yield "memory", Rule(partial(memory_high, limit=cfg.max_memory), by_the_clock=True)
     if cfg.min_speed is not None:
@@ -168,21 +173,6 @@ def entropy_collapse(row: Row, memory: Memory, *, share: float) -> str | None:
     if first <= 0 or value >= share * first:
         return None
     return f"{name} fell from {first:.3g} to {value:.3g}; raise hparams.ent_coef if the return is not yet what you want"
-
-
-def no_progress(row: Row, memory: Memory, *, patience: int) -> str | None:
-    """No new best return for long, and the returns are not near the best one either."""
-    value, env_steps = row.get("rollout/return_mean"), row.get("env_steps", 0)
-    if value is None or not math.isfinite(value):
-        return None
-    memory["worst"] = min(value, memory.get("worst", value))
-    if value > memory.get("best", -math.inf):
-        memory.update(best=value, best_at=env_steps, total=0.0, count=0)
-    memory["total"], memory["count"] = memory["total"] + value, memory["count"] + 1
-    best, worst, level = memory["best"], memory["worst"], memory["total"] / memory["count"]
-    if env_steps - memory["best_at"] < patience or level > best - NEAR_BEST * (best - worst):
-        return None
-    return f"no new best return since {memory['best_at']:,} env steps: {level:.1f} on average, {best:.1f} then"
 
 
 def memory_high(row: Row, memory: Memory, *, limit: float) -> str | None:
@@ -298,7 +288,9 @@ class MonitorCallback(Callback):
     def on_step(self, trainer: Trainer, report: Report) -> None:
         machine = self.machine(trainer)
         for update in report.updates:
-            for alert in self.monitor.check_alerts({**update.after.state_dict(), **update.metrics, **machine}):
+            returns = {RETURNS: [episode.episode_return for episode in update.episodes[-WINDOW:]]}
+            row = {**update.after.state_dict(), **update.metrics, **returns, **machine}
+            for alert in self.monitor.check_alerts(row):
                 self.tell(alert)
         self.pass_on_notes()
 

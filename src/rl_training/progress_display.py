@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TextIO
 
+from rl_training.terminal_text import printable
+
 Style = Literal["auto", "bar", "plain"]
 REFRESH_SECONDS = 0.1
 LINE_FRACTION = 0.05
@@ -94,7 +96,7 @@ class Display:
     def message(self, text: str) -> None:
         """A line that stays, above the bar."""
         if self._enabled:
-            self._guarded("message", text)
+            self._guarded("message", printable(text, lines=True))
 
     def close(self) -> None:
         """Show the last state and give the terminal back. Closing twice is fine."""

@@ -19,6 +19,10 @@ from rl_training.types import RunError
 
 MAX_PART = 80
 """Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
+RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "best"})
+"""What an output directory, or a command, already calls something else."""
+INDEX = "index.sqlite"
+"""The index of an output directory; SQLite puts `-wal`, `-shm` and `-journal` beside it."""
 _STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
 
 
@@ -68,10 +72,22 @@ def env_fn_of(env_id: str) -> str | None:
     return (match[1] or ENV_FN) if match else None
 
 
+def is_reserved(name: str) -> bool:
+    """Whether no run may be called that, in any case: some file systems make no difference.
+
+    >>> is_reserved("Groups"), is_reserved("index.sqlite-wal"), is_reserved("groups-2")
+    (True, True, False)
+    """
+    folded = name.casefold()
+    return folded in RESERVED or folded.startswith(INDEX)
+
+
 def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:
     """Create `<root>/<name>[-2]/` with its subfolders; never one that exists. OSError where the disk refuses."""
     if name.startswith((".", "-")):  # neither a hidden folder nor something that looks like a flag
         name = f"{kind}{name}"
+    if is_reserved(name):
+        name = f"{kind}-{name}"
     root.mkdir(parents=True, exist_ok=True)
     for count in range(1, 100_000):
         path = root / (name if count == 1 else f"{name}-{count}")

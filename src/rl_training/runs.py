@@ -29,7 +29,7 @@ from rl_training.json_rows import parse_row, plain_row
 from rl_training.registry import did_you_mean
 from rl_training.run_lock import Holder, RunLock, read_holder
 from rl_training.run_names import Names, age, claim_directory, env_fn_of, name_part, pick, readable_errors
-from rl_training.secrets import Redactor
+from rl_training.secrets import Redactor, restore
 from rl_training.stored_config import StoredConfig, seal_config
 from rl_training.types import RunError
 
@@ -51,7 +51,7 @@ def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
     environment = name_part(env_fn_of(cfg.env_id) or cfg.env_id)
     name = f"{name_part(cfg.algo)}__{environment}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
     with readable_errors(f"cannot create a run in output_dir '{cfg.output_dir}'"):
-        return claim_directory(Path(cfg.output_dir).expanduser(), name, SUBFOLDERS, "run")
+        return claim_directory(Path(restore(cfg.output_dir)).expanduser(), name, SUBFOLDERS, "run")
 
 
 def public_config(cfg: TrainConfig, redactor: Redactor) -> dict[str, Any]:
@@ -90,6 +90,7 @@ class RunDir:
     ) -> RunDir:
         """A new run directory for `cfg` with everything written that is known before training starts.
 
+        `cfg` is the config as it was written: what it says as `${env:NAME}` is kept as that.
         `source` is the text of the file the config came from; `parent` the run (and step) it was warm-started from;
         `group` the group of seeds and `sweep` the sweep it belongs to.
         """
@@ -222,6 +223,7 @@ class RunDir:
         stored = self.stored_config()
         links = [] if stored.is_own else self._links()
         with stored.to_run(trust_plugins=trust_plugins, env_given=env_given, further=links) as cfg:
+            self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
             yield cfg
 
     def _links(self) -> list[str]:
@@ -263,7 +265,9 @@ class RunDir:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write `metrics.json`, the final numbers of the run. NaN and infinities become null."""
-        self._write_json("metrics.json", plain_row(summary, finite=True))
+        row = plain_row(summary, finite=True)
+        texts = {key: self.redactor.text(value) for key, value in row.items() if isinstance(value, str)}
+        self._write_json("metrics.json", {**row, **texts})
 
     def finish(self, status: Status = "finished", exit_code: int = 0) -> None:
         """Record how the run ended and the hash of its metrics."""

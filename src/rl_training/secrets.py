@@ -1,48 +1,45 @@
 """Keeps secrets out of run directories: each one is written as `${env:NAME}` and read from the environment at resume.
 
-A secret is a text under a key that names one (token, secret, password, api_key), the userinfo of a URL, or the value of
-an environment variable with such a name. Numbers, booleans and null never are: `max_tokens: 5` stays what it is.
+A secret is a text under a key that names one (see `secret_names`), the userinfo of a URL, the value of an environment
+variable with such a name, or of any variable that the config refers to as `${env:NAME}`: a reference stays one, and is
+filled in only to build a run. Numbers, booleans and null never are: `max_tokens: 5` stays what it is.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import urllib.parse
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rl_training.config import TrainConfig
 from rl_training.config_loading import config_to_mapping, parse_config
+from rl_training.secret_names import (
+    BEARER,
+    HEADER,
+    KEY,
+    MIN_LENGTH,
+    PLAIN,
+    REFERENCE,
+    USERINFO,
+    VALUE,
+    bounded,
+    is_common,
+    is_secret_key,
+    may_hold_secret,
+    reference,
+    spellings,
+    variable,
+)
 from rl_training.types import ConfigError
 
-# A tokenizer is not a token.
-_KEYWORDS = r"token(?!i[sz])|secret|password|passwd|passphrase|private[_-]?key|api[_-]?key"
-_SECRET_KEY = re.compile(_KEYWORDS, re.IGNORECASE)
-_KEYWORD_HINTS = ("token", "secret", "passw", "passphrase", "private", "api")
-_REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-_USERINFO = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^\s/?'\"<>]+)@")
-_LITERAL = r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\''
-_ASSIGNMENT = re.compile(
-    rf"(?P<key>(?:{_KEYWORDS})[A-Za-z0-9_-]{{0,64}})(?P<separator>[\"']?\s{{0,16}}[:=]\s{{0,16}})"
-    rf"(?P<value>{_LITERAL}|[^\s\"'#,\]}}]+)",
-    re.IGNORECASE,
-)
-_KEY_BEGINNING = re.compile(r"[A-Za-z0-9_.-]*\Z")
-_PLAIN = re.compile(r"[-+.\d][-+.\de_]*|true|false|yes|no|on|off|null|none|nan|~|[|>][-+]?|", re.IGNORECASE)
-_MIN_LENGTH = 6
-"""Shorter values cannot be told from ordinary words, so they are only hidden where their key says what they are."""
+__all__ = ["Redactor", "console_redactor", "forget", "is_secret_key", "restore", "with_secrets"]
 
-
-def is_secret_key(key: str) -> bool:
-    """Whether a config key, flag or environment variable of this name holds a secret.
-
-    >>> is_secret_key("WANDB_API_KEY"), is_secret_key("tokenizer")
-    (True, False)
-    """
-    return _SECRET_KEY.search(key) is not None
+IN_SIGHT = ("output_dir",)
+"""Fields whose references stay but whose values are no secret: the run directory lies there."""
+_seen: dict[str, str] = {}
+"""Secrets of the configs that this process has read, each with its variable: tracebacks on the console hide them."""
 
 
 def restore(value: Any, environ: Mapping[str, str] | None = None) -> Any:
@@ -54,9 +51,11 @@ def restore(value: Any, environ: Mapping[str, str] | None = None) -> Any:
         if match[1] not in environ:
             missing.add(match[1])
             return match[0]
+        if environ is os.environ and not is_common(environ[match[1]]):
+            _seen.setdefault(environ[match[1]], match[1])
         return environ[match[1]]
 
-    restored = _map_strings(value, lambda text: _REFERENCE.sub(lookup, text))
+    restored = _map_strings(value, lambda text: REFERENCE.sub(lookup, text))
     if missing:
         names = ", ".join(sorted(missing))
         raise ConfigError(f"the config reads secrets from the environment, and these are not set: {names}; export them")
@@ -70,6 +69,18 @@ def with_secrets(cfg: TrainConfig) -> TrainConfig:
     return cfg if restored == mapping else parse_config(restored, source="config with its secrets")
 
 
+def console_redactor() -> Redactor:
+    """Hides what any config of this process holds, and the variables with telling names."""
+    redactor = Redactor()
+    redactor.add(_seen)
+    return redactor
+
+
+def forget() -> None:
+    """Start anew with what the console hides: a command is over."""
+    _seen.clear()
+
+
 class Redactor:
     """Replaces secrets by references. What `mapping` finds in a config is then also hidden in texts and arguments."""
 
@@ -80,9 +91,7 @@ class Redactor:
         self._derived: dict[str, str] = {}
         """Variable that nobody has set yet to the place in the config it was named after."""
         for name, value in self._environ.items():
-            # A short number in a variable such as MAX_TOKENS is no secret, and common in texts.
-            too_plain = len(value) < _MIN_LENGTH or (_PLAIN.fullmatch(value) and len(value) < 2 * _MIN_LENGTH)
-            if is_secret_key(name) and not too_plain:
+            if is_secret_key(name) and not is_common(value):
                 self._names.setdefault(value, name)
         self._pattern = self._compile()
 
@@ -96,19 +105,37 @@ class Redactor:
         """The same variables with their secrets: what a process that reads the redacted config must find exported."""
         return {name: value for value, name in self._names.items() if name in self._derived}
 
+    def add(self, names: Mapping[str, str]) -> None:
+        """Hide these secrets too, each as the variable that it is mapped to."""
+        for secret, name in names.items():
+            self._names.setdefault(secret, name)
+        self._pattern = self._compile()
+
     def mapping(self, tree: Any) -> Any:
         """A copy of a config mapping without secrets."""
+        before = set(self._names)
         for path, text in _strings(tree):
             self._learn(path, text)
         self._pattern = self._compile()
+        _seen.update((secret, name) for secret, name in self._names.items() if secret not in before)
         return self._redact_tree(tree, ())
 
     def text(self, text: str, *, code: bool = False) -> str:
         """A text without secrets. In `code`, only quoted literals count as values: `token = next_token()` stays."""
-        lowered = text.lower()
-        if any(hint in lowered for hint in _KEYWORD_HINTS):
-            text = _ASSIGNMENT.sub(lambda match: self._redact_assignment(match, code), text)
+        if may_hold_secret(text):
+            text = text if code else HEADER.sub(self._redact_match, text)
+            text = self._redact_assignments(text, code)
+            text = text if code else BEARER.sub(self._redact_match, text)
+        return self.values(text)
+
+    def values(self, text: str) -> str:
+        """A text without the secrets that are known and without accounts in URLs; `token: x` stays."""
         return self._redact_userinfo(self._redact_values(text, short=True), "URL_USERINFO")
+
+    def traceback(self, text: str) -> str:
+        """A traceback without secrets: the indented frames are code, what the error says is text."""
+        whole = self.values(text)  # first, because a secret may have several lines
+        return "".join(self.text(line, code=line.startswith("  ")) for line in whole.splitlines(keepends=True))
 
     def diff(self, diff: str) -> str:
         """A `git diff` without secrets: source code keeps its expressions, other files are plain text."""
@@ -120,8 +147,8 @@ class Redactor:
         redacted: list[str] = []
         key = ""
         for argument in argv:
-            if key and not argument.startswith("--") and not _PLAIN.fullmatch(argument):
-                redacted.append(_reference(self._names.get(argument) or _variable(key)))
+            if key and not argument.startswith("--") and not PLAIN.fullmatch(argument):
+                redacted.append(reference(self._names.get(argument) or variable(key)))
             else:
                 redacted.append(self.text(argument))
             flag = argument.startswith("--") and "=" not in argument
@@ -141,17 +168,22 @@ class Redactor:
         )
 
     def _learn(self, path: tuple[str, ...], text: str) -> None:
-        if _REFERENCE.search(text) or not text:
+        if not text:
+            return
+        if names := REFERENCE.findall(text):
+            for name in names if path[:1] not in [(field,) for field in IN_SIGHT] else ():
+                if not is_common(self._environ.get(name, "")):
+                    self._names.setdefault(self._environ[name], name)
             return
         if any(is_secret_key(key) for key in path):
             if text not in self._names:
                 self._names[text] = self._name_for(text, path)
             return
-        for match in _USERINFO.finditer(text):
+        for match in USERINFO.finditer(text):
             whole = next((name for name, value in self._environ.items() if value == text), None)
             secret = text if whole else match[2]
             if secret not in self._names and not any(
-                value in secret for value in self._names if len(value) >= _MIN_LENGTH
+                value in secret for value in self._names if len(value) >= MIN_LENGTH
             ):
                 self._names[secret] = whole or self._name_for(match[2], (*path, "userinfo"))
 
@@ -160,7 +192,7 @@ class Redactor:
         holder = next((name for name, value in self._environ.items() if value == secret), None)
         if holder is not None:
             return holder
-        base = name = _variable("_".join(path))
+        base = name = variable("_".join(path))
         count = 1
         while name in self._environ or name in self._derived:
             count += 1
@@ -175,35 +207,40 @@ class Redactor:
             return type(node)(self._redact_tree(value, (*path, str(index))) for index, value in enumerate(node))
         if not isinstance(node, str):
             return node
-        if node in self._names and (len(node) >= _MIN_LENGTH or any(is_secret_key(key) for key in path)):
-            return _reference(self._names[node])
-        return self._redact_userinfo(self._redact_values(node, short=False), _variable("_".join((*path, "userinfo"))))
+        if node in self._names and (len(node) >= MIN_LENGTH or any(is_secret_key(key) for key in path)):
+            return reference(self._names[node])
+        return self._redact_userinfo(self._redact_values(node, short=False), variable("_".join((*path, "userinfo"))))
 
-    def _redact_assignment(self, match: re.Match[str], code: bool) -> str:
-        value = match["value"]
+    def _redact_assignments(self, text: str, code: bool) -> str:
+        pieces, done, position = [], 0, 0
+        while match := KEY.search(text, position):
+            position = match.end()
+            value = VALUE.match(text, position) if is_secret_key(match[1]) else None
+            if value is not None and not (code and value[0][0] not in "\"'"):
+                pieces += [text[done:position], self._redact_value(match[1], value[0])]
+                done = position = value.end()
+        return "".join([*pieces, text[done:]])
+
+    def _redact_match(self, match: re.Match[str]) -> str:
+        return f"{match[1]}{match[2]}{self._redact_value(match[1], match[3])}"
+
+    def _redact_value(self, key: str, value: str) -> str:
         quote = value[0] if value[0] in "\"'" and value[0] == value[-1] and len(value) > 1 else ""
         inner = value[1:-1] if quote else value
-        if (
-            (code and not quote)
-            or _PLAIN.fullmatch(inner)
-            or _REFERENCE.search(inner)
-            or inner.startswith(("${", "[", "{"))
-        ):
-            return match[0]
-        beginning = _KEY_BEGINNING.search(match.string, max(match.start() - 64, 0), match.start())
-        name = self._names.get(inner) or _variable((beginning[0] if beginning else "") + match["key"])
-        return f"{match['key']}{match['separator']}{quote}{_reference(name)}{quote}"
+        if PLAIN.fullmatch(inner) or REFERENCE.search(inner) or inner.startswith(("${", "[", "{")):
+            return value
+        return f"{quote}{reference(self._names.get(inner) or variable(key))}{quote}"
 
     def _redact_userinfo(self, text: str, name: str) -> str:
         if "@" not in text:
             return text
 
         def replace(match: re.Match[str]) -> str:
-            if _REFERENCE.search(match[2]):
+            if REFERENCE.search(match[2]):
                 return match[0]
-            return f"{match[1]}{_reference(self._names.get(match[2], name))}@"
+            return f"{match[1]}{reference(self._names.get(match[2], name))}@"
 
-        return _USERINFO.sub(replace, text)
+        return USERINFO.sub(replace, text)
 
     def _redact_values(self, text: str, *, short: bool) -> str:
         spelling_names, pattern = self._pattern
@@ -212,51 +249,27 @@ class Redactor:
 
         def replace(match: re.Match[str]) -> str:
             name = spelling_names.get(match[0])
-            if name is None or (not short and len(match[0]) < _MIN_LENGTH):
+            if name is None or (not short and len(match[0]) < MIN_LENGTH):
                 return match[0]
-            return _reference(name)
+            return reference(name)
 
         return pattern.sub(replace, text)
 
     def _compile(self) -> tuple[dict[str, str], re.Pattern[str] | None]:
         spelling_names: dict[str, str] = {}
         for value, name in self._names.items():
-            for spelling in _spellings(value):
+            for spelling in spellings(value):
                 spelling_names.setdefault(spelling, name)
         if not spelling_names:
             return {}, None
         longest_first = sorted(spelling_names, key=len, reverse=True)
         # References come first, so that one secret never rewrites the name that stands for another.
-        parts = [_REFERENCE.pattern.replace("(", "(?:"), *map(_bounded, longest_first)]
+        parts = [REFERENCE.pattern.replace("(", "(?:"), *map(bounded, longest_first)]
         return spelling_names, re.compile("|".join(parts))
-
-
-def _bounded(value: str) -> str:
-    escaped = re.escape(value)
-    return escaped if len(value) >= _MIN_LENGTH else rf"(?<!\w){escaped}(?!\w)"
-
-
-def _spellings(value: str) -> set[str]:
-    """How a value may appear in YAML, JSON, Python, a shell or a URL; each line of a long one (keys) by itself."""
-    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value.replace("'", "''")}
-    forms |= {repr(value)[1:-1], urllib.parse.quote(value, safe=""), urllib.parse.quote(value)}
-    escaped = value.encode("ascii", "backslashreplace").decode()
-    forms |= {escaped, re.sub(r"(?<=\\[xuU])[0-9a-f]+", lambda digits: digits[0].upper(), escaped)}
-    forms |= {line.strip() for line in value.splitlines() if len(line.strip()) >= 2 * _MIN_LENGTH}
-    return forms
 
 
 def _is_code(name: str) -> bool:
     return name.endswith((".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".h", ".hpp", ".rs", ".js", ".ts"))
-
-
-def _reference(name: str) -> str:
-    return f"${{env:{name}}}"
-
-
-def _variable(path: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9]+", "_", path).strip("_").upper()
-    return f"_{name}" if name[:1].isdigit() else name or "SECRET"
 
 
 def _strings(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

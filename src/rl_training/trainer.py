@@ -50,11 +50,12 @@ from rl_training.progress_display import Display
 from rl_training.registry import loggers
 from rl_training.resuming import record_changes, record_damage, record_first_budget, take_over
 from rl_training.run_names import env_fn_id
-from rl_training.runs import RunDir, public_config
+from rl_training.runs import RunDir
 from rl_training.secrets import with_secrets
 from rl_training.signals import StopSignals, requeue_under_slurm
 from rl_training.space_records import check_spaces, read_spaces, save_spaces
 from rl_training.summary import final_metrics, finished_text, summary_text
+from rl_training.terminal_text import printable
 from rl_training.trainers.base import Trainer
 from rl_training.types import (
     ConfigError,
@@ -109,18 +110,19 @@ def train(
     `source` and `argv` are recorded. `signals` stops a run in a thread.
     """
     objects, named = split_callbacks(callbacks)
-    cfg = with_secrets(as_config(cfg, {**fields, **({"callbacks": named} if named else {})}))
+    written = as_config(cfg, {**fields, **({"callbacks": named} if named else {})})
     if env_fn is not None:
         check_env_fn(env_fn)
-        cfg = replace(cfg, env_id=env_fn_id(env_fn))
+        written = replace(written, env_id=env_fn_id(env_fn))
+    cfg = with_secrets(written)
     threads = pinned_threads(cfg.training.num_threads, cfg.backend)
     with given_by_user(), signals or StopSignals() as signals, EnvWatch(), threads:
         trainer = build_trainer(cfg, env_fn)
         try:
-            users = user_parts(cfg, objects)
+            users = user_parts(cfg, objects, env_fn)
             if init_from is not None:
                 warm_start(trainer, cfg, init_from)
-            run = RunDir.create(cfg, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
+            run = RunDir.create(written, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
             with run.lock():
                 if objects:
                     run.update_info(callbacks=[object_name(item) for item in objects])
@@ -166,7 +168,7 @@ def resume(
         with pinned_threads(cfg.training.num_threads, cfg.backend):
             trainer = build_trainer(cfg, env_fn)
             try:
-                users = user_parts(cfg, callbacks)
+                users = user_parts(cfg, callbacks, env_fn)
                 match_spaces(trainer, directory)
                 record_first_budget(directory, first)
                 if total_timesteps is not None:
@@ -237,7 +239,7 @@ def execute(
     except BaseException as error:
         record_failure(trainer, run, logger, error, saved=signals.saved)
         raise
-    show(words, cfg)
+    show(run.redactor.values(words), cfg)
     return result
 
 
@@ -295,7 +297,7 @@ def record_failure(trainer: Trainer, run: RunDir, logger: Logger, error: BaseExc
             callback.display.close()
     if interrupted:
         state = "the last step is saved" if saved else "this step is not saved; the last checkpoint stands"
-        sys.stderr.write(f"{state}: rl resume {run.path}\n")
+        sys.stderr.write(f"{state}: rl resume {printable(str(run.path))}\n")
     with suppress(OSError, RLTrainingError):
         logger.message(describe(error))
         logger.close()
@@ -405,7 +407,9 @@ def build_logger(cfg: TrainConfig, run: RunDir, users: Sequence[Sink]) -> Logger
 def alert_hook(cfg: TrainConfig) -> AlertHook | None:
     monitor = cfg.monitor
     wanted = monitor.command or monitor.url
-    return AlertHook(monitor.command, monitor.url, timeout=monitor.hook_timeout) if wanted else None
+    if not wanted:
+        return None
+    return AlertHook(monitor.command, monitor.url, timeout=monitor.hook_timeout, env=monitor.hook_env)
 
 
 def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display: Display, logger: Logger) -> Callback:
@@ -415,12 +419,13 @@ def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display:
 
     def tell(text: str) -> None:
         logger.message(text)
-        display.message(text)
+        display.message(run.redactor.text(text))
 
+    stored = run.config(secrets=False)
     return DebugCallback(
         run.debug,
         cfg.monitor.debug,
-        public_config(cfg, run.redactor),
+        config_to_mapping(replace(stored, training=cfg.training)),
         check_env=lambda: str(check_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed)),
         tell=tell,
     )
@@ -429,7 +434,7 @@ def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display:
 def show(text: str, cfg: TrainConfig) -> None:
     """A few lines for the person at the terminal."""
     if speaks(cfg):
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(printable(text, lines=True) + "\n")
         sys.stdout.flush()
 
 
@@ -464,7 +469,7 @@ def checkpoint_manager(cfg: TrainConfig, run: RunDir, logger: Logger, sealing: S
 
     def report(line: str) -> None:
         logger.message(line)
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line) + "\n")
 
     return CheckpointManager(run.path, **asdict(cfg.checkpoint), report=report, sealing=sealing)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rl_training.callbacks import Callback
 from rl_training.config import PartConfig, TrainConfig
+from rl_training.envs.suites import reward_threshold
 from rl_training.logging import Sink
 from rl_training.monitoring import TrainingMonitor
 from rl_training.registry import Registry, callbacks, check_call, check_kwargs, check_methods, loggers
@@ -23,9 +24,13 @@ class UserParts:
     monitor: TrainingMonitor
 
 
-def user_parts(cfg: TrainConfig, objects: Sequence[Callback] = ()) -> UserParts:
-    """What the config names beyond the usual, and callbacks given as objects; a mistake leaves no run directory
-    behind."""
+def user_parts(
+    cfg: TrainConfig, objects: Sequence[Callback] = (), env_fn: Callable[..., Any] | None = None
+) -> UserParts:
+    """What the config names beyond the usual, and callbacks given as objects; a mistake leaves no run directory behind.
+
+    With `env_fn` the environment is not the one that the config names.
+    """
     hooks, derive = ("on_start", "on_step", "on_end"), "derive it from rl_training.Callback"
     for item in objects:
         if isinstance(item, type):
@@ -35,7 +40,9 @@ def user_parts(cfg: TrainConfig, objects: Sequence[Callback] = ()) -> UserParts:
     return UserParts(
         [*(user_part(callbacks, part, "callbacks", hooks, derive) for part in cfg.callbacks), *objects],
         [user_part(loggers, part, "logging.sinks", rows, protocol) for part in cfg.logging.sinks],
-        TrainingMonitor(cfg.monitor, total_timesteps=cfg.training.total_timesteps),
+        TrainingMonitor(
+            cfg.monitor, total_timesteps=cfg.training.total_timesteps, solved_at=solved_at(cfg, known=env_fn is None)
+        ),
     )
 
 
@@ -54,6 +61,13 @@ def missing_objects(recorded: Any, given: Sequence[Callback]) -> list[str]:
         else:
             missing.append(str(name))
     return missing
+
+
+def solved_at(cfg: TrainConfig, *, known: bool = True) -> float | None:
+    """The mean return at which a run has nothing left to learn: its own goal or that of a `known` environment, the
+    lower of the two."""
+    goals = [cfg.training.stop_at_return, reward_threshold(cfg.env_id) if known else None]
+    return min((goal for goal in goals if goal is not None), default=None)
 
 
 def user_part(registry: Registry, part: PartConfig, where: str, methods: Sequence[str], cure: str) -> Any:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,11 @@ from run_cases import fake_run
 
 import rl_training
 from rl_training.cli import main
+from rl_training.experiments import archive as archive_module
+from rl_training.experiments import archive_files
 from rl_training.experiments.archive import pack, unpack
+from rl_training.experiments.archive_files import LIMITS, Limits, extract
+from rl_training.experiments.cleanup import clean
 from rl_training.index import RunIndex
 from rl_training.runs import RunDir
 from rl_training.types import RunError
@@ -117,6 +126,9 @@ RECORD = ("run/run.json", b'{"id": "run", "started": "x"}')
         [RECORD, ("run/a\x1bb", b"data")],
         [RECORD, ("run/.lock", b"data")],
         [RECORD, RECORD],
+        [RECORD, ("run/" + "n" * 300, b"data")],
+        [RECORD, ("run/" + "/".join(["n" * 200] * 6), b"data")],
+        [RECORD, ("run/" + "d/" * 20 + "x", b"data")],
         [("..", b"data")],
         [("../run.json", b"{}")],
         [(".hidden/run.json", b"{}")],
@@ -146,6 +158,210 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RunError, match=r"is damaged or no archive|is not the archive"):
             unpack(file, tmp_path / "there")
     assert os.listdir(tmp_path / "there") == []
+
+
+NAMES = [
+    "index.sqlite",
+    "INDEX.sqlite",
+    "index.sqlite-wal",
+    "groups",
+    "Groups",
+    "sweeps",
+    "archives",
+    "latest",
+    "LATEST",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_run_takes_a_name_that_the_output_directory_uses(tmp_path: Path, name: str) -> None:
+    run = fake_run(tmp_path / "theirs", 1)
+    archive = pack(RunDir(run.rename(run.parent / name)), tmp_path / "forged.tar.gz")
+    with pytest.raises(RunError, match="cannot be the name of a run"):
+        unpack(archive, tmp_path / "runs")
+    assert os.listdir(tmp_path / "runs") == []
+
+
+def test_a_run_with_a_long_name_comes_back(tmp_path: Path) -> None:
+    run = fake_run(tmp_path / "here", 1)
+    run = run.rename(run.parent / f"ppo__{'n' * 80}__seed0__20260101-000000")
+    assert unpack(pack(RunDir(run)), tmp_path / "there").path.name == run.name
+
+
+class Zeros(io.RawIOBase):
+    """Any number of zeros, without the memory for them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def read(self, size: int = -1) -> bytes:
+        count = min(self.size, 2**20 if size < 0 else size)
+        self.size -= count
+        return bytes(count)
+
+
+def bomb(path: Path, *members: tuple[tarfile.TarInfo, int], trailing: int = 0) -> Path:
+    """An archive whose members are zeros of these sizes, as the headers say or not; written at a gigabyte a second."""
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for info, size in [(named("run/run.json"), 2), *members]:
+            file.write(info.tobuf(tarfile.GNU_FORMAT))
+            content = Zeros(size + -size % 512)
+            while chunk := content.read(2**20):
+                file.write(chunk)
+        file.write(bytes(10240))
+        content = Zeros(trailing)
+        while chunk := content.read(2**20):
+            file.write(chunk)
+    return path
+
+
+def named(name: str, size: int = 2, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info
+
+
+BOMBS: dict[str, Any] = {
+    "zeros": [(named("run/zeros", 2**29), 2**20)],
+    "announced": [(named("run/zeros", 2**45), 0)],
+    "negative": [(named("run/zeros", -512), 0)],
+    "pax": [(named("x", 2**26, tarfile.XHDTYPE), 2**26)],
+    "global pax": [(named("x", 2**26, tarfile.XGLTYPE), 2**26)],
+    "long name": [(named("x", 2**26, tarfile.GNUTYPE_LONGNAME), 2**26)],
+    "long link": [(named("x", 2**26, tarfile.GNUTYPE_LONGLINK), 2**26)],
+    "sparse": [(named("run/zeros", 2**26, tarfile.GNUTYPE_SPARSE), 2**26)],
+    "folder": [(named("run/zeros", 2**26, tarfile.DIRTYPE), 2**26)],
+    "deep": [(named("run" + "/d" * 20), 2)],
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_quickly_and_with_little_memory(tmp_path: Path, name: str) -> None:
+    archive = bomb(tmp_path / "bomb.tar.gz", *BOMBS[name])
+    tracemalloc.start()
+    begin = time.process_time()
+    try:
+        with pytest.raises(RunError, match=r"too large for the archive|not the archive of a run|damaged or no archive"):
+            unpack(archive, tmp_path / "runs")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - begin < 2
+    assert peak < 16 * 2**20
+    assert os.listdir(tmp_path / "runs") == []
+
+
+def test_zeros_behind_the_end_are_not_read_for_long(tmp_path: Path) -> None:
+    archive = bomb(tmp_path / "bomb.tar.gz", trailing=2**28)
+    begin = time.process_time()
+    with pytest.raises(RunError, match="something follows its end"):
+        unpack(archive, tmp_path / "runs")
+    assert time.process_time() - begin < 0.5
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.XGLTYPE])
+def test_too_many_entries_are_refused(tmp_path: Path, kind: bytes) -> None:
+    limits = Limits(entries=300)
+    members = [(named(f"run/{number}", 0, kind), 0) for number in range(400)]
+    archive = bomb(tmp_path / "bomb.tar.gz", *members, (named("run/last"), 2))
+    with pytest.raises(RunError, match="more than 300 files"):
+        extract(archive, tmp_path / "out", limits)
+    assert len(list(tmp_path.rglob("*"))) < 310
+
+
+def test_what_a_run_may_hold_grows_with_its_archive() -> None:
+    assert LIMITS.allowed(packed=10**6, free=10**15) == 2**28
+    assert LIMITS.allowed(packed=10**9, free=10**15) == 200 * 10**9
+    assert LIMITS.allowed(packed=10**15, free=10**15) == 2**40
+    assert LIMITS.allowed(packed=10**9, free=7) == 7
+
+
+def test_an_archive_of_zeros_is_packed_so_that_it_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (archive_module, archive_files):
+        monkeypatch.setattr(module, "LIMITS", Limits(small=2**16))
+    run = fake_run(tmp_path, 1)
+    (run / "checkpoints" / "zeros").write_bytes(bytes(2**22))
+    archive = pack(RunDir(run))
+    assert archive.stat().st_size > 2**22
+    assert (unpack(archive, tmp_path / "there").path / "checkpoints" / "zeros").stat().st_size == 2**22
+
+
+def test_long_names_and_pax_headers_are_read(tmp_path: Path) -> None:
+    run = fake_run(tmp_path, 1)
+    long = run / "plots" / ("p" * 120) / ("ü" * 100)
+    long.parent.mkdir(parents=True)
+    long.write_text("deep")
+    assert contents(unpack(pack(RunDir(run)), tmp_path / "there").path) == contents(run)
+
+
+# -- killed -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_import_or_archive_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    run = RunDir(fake_run(tmp_path, 1))
+    archives = tmp_path / "archives"
+    archives.mkdir()
+    half = [tmp_path / f".tmp-{'0' * 16}", archives / f".tmp-{'1' * 16}.tar.gz", archives / f".tmp-{'2' * 16}"]
+    (half[0] / "run").mkdir(parents=True)
+    (half[0] / "run" / "run.json").write_text("{")
+    for path in half[1:]:
+        path.write_bytes(b"half")
+    others = [tmp_path / ".tmp-mine", tmp_path / f".tmp-{'3' * 16}.db", archives / ".tmp-notes.tar.gz"]
+    for path in others:
+        path.write_text("not ours")
+    archive = pack(run, archives / "a.tar.gz")
+    assert [path for path in half[1:] if path.exists()] == []
+    clean(run)
+    unpack(archive, tmp_path)
+    assert not half[0].exists()
+    assert all(path.exists() for path in others)
+
+
+def test_what_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
+    """Two imports and two archives at the same time, each of which looks for what the others left."""
+    first, second = (RunDir(fake_run(tmp_path / "theirs", number)) for number in (1, 2))
+    archives = [pack(run) for run in (first, second)]
+    seen: list[Path] = []
+    original = archive_module.extract
+
+    def slow_extract(archive: Path, folder: Path) -> str:
+        name = original(archive, folder)
+        if not seen:
+            seen.append(folder)
+            unpack(archives[1], tmp_path / "runs")  # comes and goes while the first is half done
+            assert folder.is_dir()
+        return name
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_module, "extract", slow_extract)
+        unpack(archives[0], tmp_path / "runs")
+    found = sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir())
+    assert found == sorted([first.path.name, second.path.name])
+
+
+KILLED = """
+import os, sys, signal
+from pathlib import Path
+from rl_training.experiments import archive
+original = archive.extract
+def half(file, folder):
+    original(file, folder)
+    os.kill(os.getpid(), signal.SIGKILL)
+archive.extract = half
+archive.unpack(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_a_real_kill_in_an_import_leaves_nothing_after_the_next(tmp_path: Path) -> None:
+    archive = pack(RunDir(fake_run(tmp_path / "theirs", 1)))
+    runs = tmp_path / "runs"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(archive), str(runs)], check=False)
+    assert ended.returncode == -9
+    (left,) = runs.iterdir()
+    assert [row["id"] for row in RunIndex(runs).rows()] == []  # nobody takes it for a run
+    run = unpack(archive, runs)
+    assert not left.exists()
+    assert [path for path in runs.iterdir() if path.is_dir()] == [run.path]
 
 
 def test_an_imported_run_that_names_code_is_looked_at_but_not_run_until_that_is_agreed_to(

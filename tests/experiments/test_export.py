@@ -6,6 +6,7 @@ import csv
 import doctest
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from latex_reader import read_table
 from rl_training.experiments import export as export_module
 from rl_training.experiments.compare import Comparison, compare
 from rl_training.experiments.entries import find_entries
-from rl_training.experiments.export import CONTENTS, FORMATS, export, marl_eval, rows_of, unequal
+from rl_training.experiments.export import CONTENTS, FORMATS, csv_cell, export, marl_eval, rows_of, unequal
 from rl_training.types import ConfigError, RunError
 
 
@@ -114,6 +115,30 @@ def test_hostile_texts_stay_in_their_cells(tmp_path: Path) -> None:
     (row,) = csv.DictReader(io.StringIO(export(found, "csv").decode()))
     assert row["name"] == 'a","b?=cmd|?[31m' + "n" * 300
     assert list(json.loads(export(found, "marl-eval"))) == ["../.."]  # a key, never a path
+
+
+FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", " =1", "\uff1dcmd", "=HYPERLINK('http://x')", "-x", "\t=1", "\r=1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS, ids=ascii)
+def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path, text: str) -> None:
+    run = scored_run(tmp_path, 0, [1.0, 2.0, 3.0])
+    record = json.loads((run / "run.json").read_text())
+    changes = {"name": text, "tags": [text, "b"], "env_id": text, "git": {"commit": text}}
+    (run / "run.json").write_text(json.dumps({**record, **changes}))
+    found = compare(find_entries([run], tmp_path))
+    for content in CONTENTS:
+        for row in csv.reader(io.StringIO(export(found, "csv", content).decode())):
+            assert [cell for cell in row if cell[:1] in "=+-@\t\r\uff1d" and cell and not is_number(cell)] == []
+
+
+def is_number(cell: str) -> bool:
+    return re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", cell) is not None
+
+
+@pytest.mark.parametrize("value", [-3.5, -1, "-3.5", "-3", "+2e-3", "-.5", "-inf", "ppo", "", None, "a=b", "a-b"])
+def test_numbers_and_ordinary_texts_stay_what_they_are(value: object) -> None:
+    assert csv_cell(value) == value
 
 
 def test_without_duckdb_the_line_to_type_is_given(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,84 @@ def test_nothing_secret_is_written_and_the_run_goes_on(
         assert main(command) == 0
         assert "plant-" not in capsys.readouterr().out
     assert [path for path in Path("runs").rglob("*") if path.is_file() and b"plant-" in path.read_bytes()] == []
+
+
+FAILING = """
+import gymnasium
+
+
+class Env(gymnasium.Wrapper):
+    def __init__(self, host, fails_at=10):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.host, self.steps, self.fails_at = host, 0, fails_at
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == self.fails_at:
+            raise OSError(f"no answer from {self.host}: password=plant-own-2")
+        return super().step(action)
+"""
+
+
+def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """A config in mine.yaml that names a variable, whose own name tells nothing, and an environment that fails."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "failing_env", raising=False)
+    monkeypatch.setenv("DB_HOST", "plant-host-1.example.org")
+    Path("failing_env.py").write_text(FAILING)
+    config = {
+        "algo": "random",
+        "env_id": "failing_env:Env",
+        "env": {"num_envs": 1, "kwargs": {"host": "${env:DB_HOST}"}},
+        "hparams": {"num_steps": 32},
+        "training": {"total_timesteps": 64, "num_eval_episodes": 0},
+    }
+    Path("mine.yaml").write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize("seeds", ["1", "1,2"])
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_no_secret_of_an_error_is_shown_or_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured, seeds: str, vectorization: str
+) -> None:
+    """A reference with an ordinary name, and what the environment itself calls a password."""
+    failing(tmp_path, monkeypatch)
+    words = ["train", "mine.yaml", "--seed", seeds, "--env.vectorization", vectorization, "--jobs=2"]
+    assert main(words if seeds == "1,2" else [*words[:-1], "--traceback"]) == 1
+    shown = "".join(capfd.readouterr())
+    assert "no answer from ${env:DB_HOST}: password=${env:PASSWORD}" in shown
+    assert "plant-" not in shown.replace('plant-own-2")', "")  # the line of code is shown as it is
+    files = [path for path in Path("runs").rglob("*") if path.is_file()]
+    assert [path for path in files if b"plant-host" in path.read_bytes()] == []
+    for run in Path("runs").glob("random__*"):
+        assert "${env:DB_HOST}" in (run / "configs" / "resolved.yaml").read_text()
+        for log in ("train.log", "alerts.jsonl"):
+            assert "no answer from ${env:DB_HOST}: password=${env:PASSWORD}" in (run / "logs" / log).read_text()
+
+
+def test_a_reference_stays_one_wherever_a_config_is_shown_or_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    debug = {"debug": {"enabled": True, "capture_update": 1}, "command": ["true", "${env:DB_HOST}"]}
+    kwargs = {"host": "${env:DB_HOST}", "fails_at": 0}
+    where = {"output_dir": "${env:WHERE}/runs", "name": "on ${env:DB_HOST}", "tags": ["${env:DB_HOST}"]}
+    failing(tmp_path, monkeypatch, algo="ppo", env={"num_envs": 1, "kwargs": kwargs}, monitor=debug, **where)
+    monkeypatch.setenv("WHERE", str(tmp_path / "elsewhere"))
+    assert main(["train", "mine.yaml", "--dry-run"]) == 0
+    assert main(["train", "mine.yaml"]) == 0
+    (run,) = (tmp_path / "elsewhere" / "runs").glob("ppo__*")
+    assert main(["resume", str(run), "--total-timesteps", "96"]) == 0
+    Path("sweep.yaml").write_text("base_config: mine.yaml\nsweep:\n  hparams.num_steps: [16, 32]\n")
+    assert main(["sweep", "sweep.yaml"]) == 0
+    for words in (["show", str(run)], ["show", str(run), "--json"], ["list", "--output-dir", str(run.parent)]):
+        assert main(words) == 0
+    captured = capsys.readouterr()
+    assert "plant-host" not in captured.out + captured.err
+    files = [path for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()]
+    assert any(path.suffix == ".capture" for path in files)
+    assert [path for path in files if b"plant-host" in path.read_bytes()] == []
+    for path in files:
+        if path.name in ("resolved.yaml", "trial_000.yaml"):
+            assert "output_dir: ${env:WHERE}/runs" in path.read_text().replace('"', "").replace("'", "")

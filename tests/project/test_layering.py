@@ -21,20 +21,20 @@ PACKAGE = "rl_training"
 LAYERS = """
 version
 types consent trust registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names
-weights encoding expressions imports memory_limits error_text gsde budgets
+weights encoding expressions imports memory_limits error_text gsde budgets terminal_text
 hparams
 config_monitor config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
 config_loading config_seal config_sweeps config_tuning presets
 context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files debug_capture
-environment_info secrets video foreign_code stored_config space_records observations
+environment_info secret_names secrets video foreign_code stored_config space_records observations
 logging tensorboard wandb_sink alert_hooks progress_display index runs segments checkpoint_seal checkpoint_folder
 checkpointing
 envs data models devices
 collector env_runner eval
 algorithms jax
 trainers
-callbacks summary user_parts monitoring gradient_check debugging
+callbacks summary user_parts monitoring progress_rule gradient_check debugging
 assembly resuming
 trainer saved_policy plan
 testing

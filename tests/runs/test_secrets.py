@@ -24,6 +24,9 @@ SECRET_KEYS = (
         "WANDB_API_KEY",
         "private_key",
     ),
+    *("auth", "basicAuth", "SSH_AUTH_SOCK", "oauth", "Authorization", "bearer", "bearers", "credential", "CREDENTIALS"),
+    *("awsCredentials", "cookie", "session-cookies", "access_key", "accessKeyId", "AWS_ACCESS_KEY_ID", "accesskey"),
+    *("webhook", "slack.webhooks", "slackWebHook", "dsn", "SENTRY_DSN", "db_dsns", "HFTOKEN", "APIKey", "token2"),
 )
 
 
@@ -33,7 +36,22 @@ def test_keys_of_secrets(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["tokenizer", "TOKENIZERS_PARALLELISM", "tokenise", "normalize", "api", "key", "pass", "passes", "monkey"]
+    "key",
+    [
+        *("tokenizer", "TOKENIZERS_PARALLELISM", "tokenise", "normalize", "api", "key", "pass", "passes", "monkey"),
+        *("author", "authors", "GIT_AUTHOR_NAME", "authority", "XAUTHORITY", "bearing", "forbearer_x", "cookiecutter"),
+        *(
+            "accredited",
+            "incredible",
+            "hooks",
+            "web",
+            "access",
+            "keyboard",
+            "secretary",
+            "detokenized",
+            "compass_word_",
+        ),
+    ],
 )
 def test_keys_of_other_things(key: str) -> None:
     assert not is_secret_key(key)
@@ -69,6 +87,17 @@ def test_ordinary_configs_stay_as_they_are(config: Any) -> None:
         ({"token": "Bearer ${env:MINE}"}, {}, {"token": "Bearer ${env:MINE}"}),
         ({"token": "x1"}, {"TOKEN": "other"}, {"token": "${env:TOKEN_2}"}),
         ({"a-token": "x1", "a_token": "x2"}, {}, {"a-token": "${env:A_TOKEN}", "a_token": "${env:A_TOKEN_2}"}),
+        (
+            {"host": "${env:DB_HOST}", "note": "at db-7.example.org"},
+            {"DB_HOST": "db-7.example.org"},
+            {"host": "${env:DB_HOST}", "note": "at ${env:DB_HOST}"},
+        ),
+        ({"webhook": "https://h/T/B"}, {}, {"webhook": "${env:WEBHOOK}"}),
+        (
+            {"author": "Ada Lovelace", "authority": "x.example.org"},
+            {},
+            {"author": "Ada Lovelace", "authority": "x.example.org"},
+        ),
         ({"1token": "x1"}, {}, {"1token": "${env:_1TOKEN}"}),
     ],
     ids=str,
@@ -138,6 +167,48 @@ def test_a_config_with_references_is_filled_before_it_runs(monkeypatch: pytest.M
 )
 def test_command_lines(argv: list[str], expected: list[str]) -> None:
     assert Redactor({"OPENAI_API_KEY": "sk-12345678"}).argv(argv) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Authorization: Bearer abc.def-1", "Authorization: ${env:AUTHORIZATION}"),
+        ("Cookie: a=1; session=xyz\nHost: h", "Cookie: ${env:COOKIE}\nHost: h"),
+        ("{'Authorization': 'Bearer abc'}", "{'Authorization': '${env:AUTHORIZATION}'}"),
+        ("sent with bearer eyJhbGciOi.x1", "sent with bearer ${env:BEARER}"),
+        ("auth=Basic dXNlcjpw, retry", "auth=${env:AUTH}, retry"),
+        ("the bearer of this ticket", "the bearer of this ticket"),
+        ("author: Ada, authority: none of it", "author: Ada, authority: none of it"),
+        ("x=1;token=abc;y=2", "x=1;token=${env:TOKEN}"),
+        ("url=dsn=postgres://h/db", "url=dsn=${env:DSN}"),
+        ("env:\n  password: a b", "env:\n  password: ${env:PASSWORD} b"),
+    ],
+)
+def test_words_of_secrets_in_texts(text: str, expected: str) -> None:
+    assert Redactor({}).text(text) == expected
+
+
+def test_a_traceback_keeps_its_code_and_loses_its_secrets() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "env.py", line 3, in reset\n'
+        "    token = next_token(tokens)\n"
+        '    login("me", password="hunter2")\n'
+        "OSError: login failed: password=hunter3, key secret-of-config\n"
+    )
+    redactor = Redactor({"MY_API_KEY": "secret-of-config"})
+    assert redactor.traceback(text) == (
+        text.replace("hunter2", "${env:PASSWORD}")
+        .replace("hunter3", "${env:PASSWORD}")
+        .replace("secret-of-config", "${env:MY_API_KEY}")
+    )
+
+
+def test_an_output_folder_by_reference_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    redactor = Redactor({"SCRATCH": "/scratch/alice"})
+    tree = {"output_dir": "${env:SCRATCH}/runs"}
+    assert redactor.mapping(tree) == tree
+    assert redactor.text("written to /scratch/alice/runs") == "written to /scratch/alice/runs"
 
 
 def test_yaml_text_with_comments() -> None:

@@ -65,6 +65,15 @@ def outcome(words: list[str]) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:
         return report(error, show_traceback)
+    finally:
+        forget_secrets()
+
+
+def forget_secrets() -> None:
+    """What this command found in a config is not hidden in the texts of the next one of this process."""
+    secrets = sys.modules.get("rl_training.secrets")
+    if secrets is not None:
+        secrets.forget()
 
 
 def leave_compiler(code: int) -> None:
@@ -85,11 +94,14 @@ def spare_last_collection() -> None:
 @contextlib.contextmanager
 def short_warnings(wanted: bool) -> Iterator[None]:
     """Warnings to the user as one line each, without the place in the code that they were raised from."""
+    from rl_training.terminal_text import printable
+
     usual = warnings.formatwarning
 
     def short(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
         is_for_user = category is UserWarning
-        return f"warning: {message}\n" if is_for_user else usual(message, category, *place, **line)
+        text = f"warning: {message}\n" if is_for_user else usual(message, category, *place, **line)
+        return printable(without_secrets(text), lines=True)
 
     warnings.formatwarning = short if wanted else usual
     try:
@@ -100,6 +112,9 @@ def short_warnings(wanted: bool) -> Iterator[None]:
 
 def report(error: Exception, show_traceback: bool) -> int:
     """Say what went wrong on stderr, without a traceback where the user can mend it, and choose the exit code."""
+    from rl_training.terminal_text import printable
+
+    said = message_of(error, TEXT_LIMIT)
     if isinstance(error, UsageError):
         expected, code = True, EXIT_USAGE
     else:
@@ -107,10 +122,11 @@ def report(error: Exception, show_traceback: bool) -> int:
 
         expected = isinstance(error, RLTrainingError)
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
+        said = without_secrets(said, error)
     if show_traceback or not expected:
-        sys.stderr.write(traceback_text(error))
+        sys.stderr.write(printable(without_secrets(traceback_text(error), error), lines=True))
     if expected:
-        print(f"error: {message_of(error, TEXT_LIMIT)}", file=sys.stderr)
+        print(f"error: {printable(said, lines=True)}", file=sys.stderr)
     else:
         print(
             f"error: unexpected {type(error).__name__}; unless it comes from code of your own, "
@@ -118,6 +134,16 @@ def report(error: Exception, show_traceback: bool) -> int:
             file=sys.stderr,
         )
     return code
+
+
+def without_secrets(text: str, error: Exception | None = None) -> str:
+    """What is shown of an error or a warning. Only texts of the user's own code are searched for `password=x`."""
+    from rl_training.secrets import console_redactor
+    from rl_training.types import EnvError, RLTrainingError
+
+    redactor = console_redactor()
+    ours = error is None or (isinstance(error, RLTrainingError) and not isinstance(error, EnvError))
+    return redactor.values(text) if ours else redactor.traceback(text)
 
 
 def dispatch(words: list[str]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import bold, note, print_json, printable, stdout_for_the_result, table
+from rl_training.cli.output import bold, note, print_json, printable, show, stdout_for_the_result, table
 from rl_training.types import RunError
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def compare_command(arguments: Arguments) -> int:
         print_json({**record(comparison), "written": written})
         return 0
     for number, found in enumerate(all_tables(comparison)):
-        print(f"{chr(10) if number else ''}{bold(found.title)}\n{table(found.headers, found.rows)}")
+        show(f"{chr(10) if number else ''}{bold(found.title)}\n{table(found.headers, found.rows)}")
     counts = [len(one.scores) for result in comparison.metrics for one in result.summaries]
     if counts and min(counts) < FEW_SEEDS:
         note(f"fewer than {FEW_SEEDS} runs: such an interval is too narrow")
     for line in comparison.notes:
         note(f"note: {printable(line)}")
     for path in written:
-        print(path)
+        show(path)
     return 0
 
 
@@ -60,7 +60,7 @@ def export_command(arguments: Arguments) -> int:
     if output is None:
         sys.stdout.write(data.decode())
     else:
-        print(write(Path(output), data))
+        show(write(Path(output), data))
     return 0
 
 
@@ -154,7 +154,7 @@ def save_plot(arguments: Arguments, kind: str, plots: Plotter) -> int:
     if arguments.switch("json"):
         print_json({"written": [written]})
     else:
-        print(written)
+        show(written)
     return 0
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import bold, note, print_json, stdout_for_the_result, table
+from rl_training.cli.output import bold, note, print_json, show, stdout_for_the_result, table
 
 if TYPE_CHECKING:
     from rl_training.config import TrainConfig
@@ -27,7 +27,7 @@ def bench_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json(asdict(speed))
     else:
-        print(text_of(speed))
+        show(text_of(speed))
     return 0
 
 

@@ -59,7 +59,7 @@ def print_candidates(words: Sequence[str]) -> int:
     typed = [word for word in words[:-1] if word != "="]
     current = "" if not words or words[-1] == "=" else words[-1]
     for candidate in candidates(typed, current):
-        if candidate.startswith(current):
+        if candidate.startswith(current) and candidate.isprintable():
             print(candidate)
     return 0
 

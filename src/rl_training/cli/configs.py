@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.cli import EXIT_USAGE
 from rl_training.cli.arguments import Arguments
-from rl_training.cli.output import note, print_json
+from rl_training.cli.output import note, print_json, show
 from rl_training.types import ConfigError
 
 
@@ -30,7 +30,7 @@ def validate_command(arguments: Arguments) -> int:
     else:
         for result in results:
             if result["valid"]:
-                print(f"{result['file']}: ok, {result['summary']}")
+                show(f"{result['file']}: ok, {result['summary']}")
             else:
                 note(f"error: {result['error']}")
     return 0 if all(result["valid"] for result in results) else EXIT_USAGE

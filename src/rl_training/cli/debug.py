@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments
-from rl_training.cli.output import bold, print_json, stdout_for_the_result, table
+from rl_training.cli.output import bold, print_json, show, stdout_for_the_result, table
 
 if TYPE_CHECKING:
     from rl_training.experiments.debug_replay import ReplayReport
@@ -27,7 +27,7 @@ def replay_command(arguments: Arguments) -> int:
     if as_json:
         print_json({**asdict(report), "reproduced": report.reproduced})
     else:
-        print(report_text(report))
+        show(report_text(report))
     return 0 if report.reproduced else EXIT_DIFFERENT
 
 

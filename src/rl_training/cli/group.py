@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import UsageError
-from rl_training.cli.output import bold, note, print_json, stdout_for_the_result, table
+from rl_training.cli.output import bold, note, print_json, show, stdout_for_the_result, table
 
 if TYPE_CHECKING:
     from rl_training.config import TrainConfig
@@ -106,8 +106,8 @@ def finish(group: SeedGroup, exit_code: int, *, as_json: bool) -> int:
         result = {"group": group.path.absolute(), "exit_code": exit_code, "summary": summary, "plots": plots}
         print_json({**result, "runs": run_records(group)})
         return exit_code
-    print(runs_table(group))
-    print(group_text(group, summary, plots))
+    show(runs_table(group))
+    show(group_text(group, summary, plots))
     return exit_code
 
 
@@ -128,7 +128,7 @@ def eval_group(group: SeedGroup, *, as_json: bool, video: str | bool, **options:
     if as_json:
         print_json({"group": group.path.absolute(), "runs": records, "num_scores": len(scores), "return": result})
     else:
-        print(scores_text(group, records))
+        show(scores_text(group, records))
     return int(len(scores) < len(records))
 
 

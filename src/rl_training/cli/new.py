@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import bold
+from rl_training.cli.output import bold, show
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -27,9 +27,9 @@ def new_command(arguments: Arguments) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file).write_text(text)
-    print(f"wrote {', '.join(str(folder / file) for file in files)}\n\n{bold('next')}")
+    show(f"wrote {', '.join(str(folder / file) for file in files)}\n\n{bold('next')}")
     go_there = [f"  cd {folder}"] if arguments.text("dir") else []
-    print("\n".join([*go_there, f"  pytest test_{name}.py", f"  rl train {name}.yaml"]))
+    show("\n".join([*go_there, f"  pytest test_{name}.py", f"  rl train {name}.yaml"]))
     return 0
 
 

@@ -6,10 +6,16 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rl_training.terminal_text import printable
+
+__all__ = ["amount", "bold", "note", "print_json", "printable", "show", "stdout_for_the_result", "table"]
+
+_BOLD = re.compile("(\033\\[[01]m)")
 UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))
 
 
@@ -20,7 +26,13 @@ def bold(text: str) -> str:
 
 def note(text: str) -> None:
     """A line to the user that is not the result: stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text, lines=True), file=sys.stderr, flush=True)
+
+
+def show(text: object) -> None:
+    """The result, on stdout: text of any origin, of which a terminal obeys nothing but our own `bold`."""
+    pieces = _BOLD.split(str(text))
+    print("".join(piece if _BOLD.fullmatch(piece) else printable(piece, lines=True) for piece in pieces))
 
 
 def print_json(value: Any) -> None:
@@ -52,19 +64,9 @@ def amount(size: float) -> str:
     return f"{size / unit:,.1f} {name}"
 
 
-def printable(text: str) -> str:
-    """A text from a file or a user without anything that a terminal would obey or hide.
-
-    >>> printable("a\\x1b[31m\\nb")
-    'a\\\\x1b[31m\\\\nb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, two spaces between; the last one is not padded."""
+    headers, rows = list(map(printable, headers)), [list(map(printable, row)) for row in rows]
     widths = [max(len(row[i]) for row in (headers, *rows)) for i in range(len(headers))]
 
     def line(cells: Sequence[str]) -> str:

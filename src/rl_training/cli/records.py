@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import bold, note, print_json, printable, table
+from rl_training.cli.output import bold, note, print_json, printable, show, table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def list_command(arguments: Arguments) -> int:
     if as_json:
         print_json(shown if everything else [{name: key.of(row) for name, key in keys.items()} for row in shown])
     elif shown:
-        print(table(names, [[cell(key, row) for key in keys.values()] for row in shown]))
+        show(table(names, [[cell(key, row) for key in keys.values()] for row in shown]))
         if len(shown) < len(rows):
             note(f"{len(shown)} of {len(rows)} runs; --limit 0 shows all")
     else:
@@ -79,7 +79,7 @@ def show_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json({"path": found.path, **row, "info": found.info()})
     else:
-        print(run_text(found, row))
+        show(run_text(found, row))
     return 0
 
 
@@ -100,7 +100,7 @@ def show_many(found: SeedGroup | Sweep, *, as_json: bool) -> int:
     if as_json:
         print_json({"path": found.path.absolute(), **summary})
     else:
-        print("\n".join(lines))
+        show("\n".join(lines))
     return 0
 
 
@@ -139,7 +139,7 @@ def tag_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json({"run": run.path, "tags": now})
     else:
-        print(f"{run.path.name}: {printable(', '.join(now)) or 'no tags'}")
+        show(f"{run.path.name}: {printable(', '.join(now)) or 'no tags'}")
     return 0
 
 
@@ -151,12 +151,12 @@ def diff_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json({"runs": [one.path, other.path], **found})
         return 0
-    print(f"{bold('A')}  {one.path}\n{bold('B')}  {other.path}")
+    show(f"{bold('A')}  {one.path}\n{bold('B')}  {other.path}")
     for part, changes in found.items():
-        print(f"\n{bold(part)}" + ("" if changes else "  the same"))
+        show(f"\n{bold(part)}" + ("" if changes else "  the same"))
         for name, values in changes.items():
             before, after = (printable("-" if value is None else str(value))[:CELL] for value in values)
-            print(f"  {printable(name):<32}  {before}  ->  {after}")
+            show(f"  {printable(name):<32}  {before}  ->  {after}")
     return 0
 
 
@@ -176,7 +176,7 @@ def rebuild_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json({"index": index.path, "runs": count, "journal_mode": mode})
     else:
-        print(f"{index.path}: {count} runs")
+        show(f"{index.path}: {count} runs")
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_group
-from rl_training.cli.output import amount, bold, note, print_json, stdout_for_the_result
+from rl_training.cli.output import amount, bold, note, print_json, show, stdout_for_the_result
 from rl_training.cli.sweep import resume_sweep
 from rl_training.consent import OWN, scope
 from rl_training.imports import without_collections
@@ -104,7 +104,7 @@ def eval_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json(result)
     else:
-        print(score_text(result))
+        show(score_text(result))
     return 0
 
 
@@ -240,16 +240,19 @@ def _finish(result: TrainResult, arguments: Arguments) -> int:
 
 
 def _dry_run(cfg: TrainConfig, seeds: list[int], *, as_json: bool) -> int:
-    from rl_training.config_loading import config_to_mapping, dump_yaml
+    from rl_training.config_yaml import dump_mapping
+    from rl_training.runs import public_config
+    from rl_training.secrets import Redactor, with_secrets
 
     with stdout_for_the_result(as_json):
         from rl_training.plan import plan
 
-        cost = plan(cfg)
+        cost = plan(with_secrets(cfg))
+    public = {**public_config(cfg, Redactor()), "base": cfg.base}
     if as_json:
-        print_json({"config": config_to_mapping(cfg), "plan": cost, "seeds": seeds or [cfg.seed]})
+        print_json({"config": public, "plan": cost, "seeds": seeds or [cfg.seed]})
         return 0
-    print(dump_yaml(cfg).rstrip())
+    print(dump_mapping(public).rstrip())
     print()
     print(bold("Plan" if len(seeds) < 2 else f"Plan of each of {len(seeds)} runs"))
     for key, value in cost.items():

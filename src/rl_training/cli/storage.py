@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import amount, note, print_json, printable, table
+from rl_training.cli.output import amount, note, print_json, printable, show, table
 from rl_training.cli.records import find_run
 
 KEEP_BEST, KEEP_RECENT = 10, 30
@@ -32,7 +32,7 @@ def cleanup_command(arguments: Arguments) -> int:
         print_json({"dry_run": dry_run, "runs": runs, "bytes": freed, "problems": left})
         return code
     if cleaned:
-        print(table(["run", "size"], [[str(removal.run), amount(removal.bytes)] for removal in cleaned]))
+        show(table(["run", "size"], [[str(removal.run), amount(removal.bytes)] for removal in cleaned]))
     for removal in problems:
         freed_words = f", {amount(removal.bytes)} of it removed" if removal.bytes else ""
         note(f"not cleaned{freed_words}: {printable(str(removal.run))}: {removal.problem}")
@@ -51,7 +51,7 @@ def archive_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json({"run": run.path, "archive": target.absolute(), "bytes": target.stat().st_size})
     else:
-        print(f"{target}  ({amount(target.stat().st_size)})")
+        show(f"{target}  ({amount(target.stat().st_size)})")
     return 0
 
 
@@ -70,7 +70,7 @@ def import_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json({"run": run.path, "untrusted": untrusted})
         return 0
-    print(run.path)
+    show(run.path)
     if untrusted:
         names = printable(", ".join(untrusted))
         note(f"its config asks for what is not part of rl_training ({names}), so it cannot be evaluated or resumed")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import parse_seeds
-from rl_training.cli.output import note, print_json, printable, table
+from rl_training.cli.output import note, print_json, printable, show, table
 
 if TYPE_CHECKING:
     from rl_training.experiments.sweeps import Sweep
@@ -86,7 +86,7 @@ def dry_run(arguments: Arguments) -> int:
         return 0
     keys = list(dict.fromkeys(key for trial in trials for key in trial))
     cells = [[str(i), *(printable(str(trial.get(key, "-"))) for key in keys)] for i, trial in enumerate(trials)]
-    print(table(["trial", *keys], cells))
+    show(table(["trial", *keys], cells))
     note(f"{len(trials)} trials x {len(seeds) or 1} seeds on {sweep.base_config}; dry run: nothing was written")
     return 0
 
@@ -157,7 +157,7 @@ def emit(sweep: Sweep, *, as_json: bool) -> int:
     if as_json:
         print_json({"sweep": sweep.path.absolute(), "script": script, "runs": len(sweep.members)})
     else:
-        print(script)
+        show(script)
         note(f"start it with `sbatch {script}`; `rl sweep --resume {sweep.path}` then shows the results")
     return 0
 
@@ -170,8 +170,8 @@ def finish(sweep: Sweep, exit_code: int, *, as_json: bool) -> int:
     if as_json:
         print_json({"path": sweep.path.absolute(), "exit_code": exit_code, **summary})
         return exit_code
-    print(trials_table(summary["trials"]))
-    print(sweep_text(sweep))
+    show(trials_table(summary["trials"]))
+    show(sweep_text(sweep))
     return exit_code
 
 

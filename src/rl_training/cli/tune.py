@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import note, print_json, printable, table
+from rl_training.cli.output import note, print_json, printable, show, table
 from rl_training.cli.sweep import chosen_seeds
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def dry_run(config: TuneConfig, *, as_json: bool) -> int:
         for key, bounds in config.ranges.items()
     ]
     rows += [[key, printable(", ".join(map(str, values)))] for key, values in config.sweep.items()]
-    print(table(["key", "values"], rows))
+    show(table(["key", "values"], rows))
     note(
         f"{config.num_trials} trials x up to {len(config.seeds)} seeds on {config.base_config}, {config.sampler} with "
         f"{config.pruner}, {config.direction} the {config.aggregate} of {config.metric}; dry run: nothing was written"
@@ -139,9 +139,9 @@ def finish(tuning: Tuning, exit_code: int, arguments: Arguments, *, as_json: boo
         facts = {"path": path, "exit_code": exit_code or int(failed), "exported": exported}
         print_json({**facts, "best": best, "importance": importance, "trials": tuning.trials()})
     else:
-        print(results_text(tuning, importance))
+        show(results_text(tuning, importance))
         if exported:
-            print(f"  best       rl train {exported}")
+            show(f"  best       rl train {exported}")
     return exit_code or int(failed)
 
 

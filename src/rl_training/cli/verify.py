@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments
-from rl_training.cli.output import bold, note, print_json, printable, stdout_for_the_result
+from rl_training.cli.output import bold, note, print_json, printable, show, stdout_for_the_result
 from rl_training.cli.records import find_run
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def verify_command(arguments: Arguments) -> int:
     if as_json:
         print_json({**asdict(report), "reproduced": report.reproduced, "resume_check": resume_check})
     else:
-        print(report_text(report, resume_check=resume_check))
+        show(report_text(report, resume_check=resume_check))
     return 0 if report.reproduced else EXIT_DIFFERENT
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import note, print_json, printable, table
+from rl_training.cli.output import note, print_json, printable, show, table
 
 if TYPE_CHECKING:
     from rl_training.experiments.group_display import GroupView
@@ -37,7 +37,7 @@ def watch_command(arguments: Arguments) -> int:
         watcher.follow(interval)
     except KeyboardInterrupt:  # how a person leaves; the runs go on
         return 0
-    print(table(["run", "status", "env steps", "return"], [row.cells()[:4] for row in watcher.rows()]))
+    show(table(["run", "status", "env steps", "return"], [row.cells()[:4] for row in watcher.rows()]))
     return 0
 
 
@@ -55,10 +55,10 @@ def show_once(watcher: Watcher, *, as_json: bool) -> int:
     from rl_training.experiments.watch import alert_text
 
     rows = [[printable(cell) for cell in row.cells()[:4]] for row in watcher.rows()]
-    print(table(["run", "status", "env steps", "return"], rows) if rows else "no run is running")
+    show(table(["run", "status", "env steps", "return"], rows) if rows else "no run is running")
     for path, one in watcher.watched.items():
         for alert in one.alerts:
-            print(printable(f"{path.name}: {alert_text(alert)}"))
+            show(printable(f"{path.name}: {alert_text(alert)}"))
     return 0
 
 

@@ -279,6 +279,16 @@ class SuiteListing:
     missing_extra: str | None = None
 
 
+def reward_threshold(env_id: str) -> float | None:
+    """The mean return at which Gymnasium calls an environment solved; None where it is not registered or has none.
+
+    Looks into what is registered already: "module:Name-v0" imports nothing here.
+    """
+    spec = registry.get(env_id.rpartition(":")[2])
+    threshold = spec.reward_threshold if spec is not None else None
+    return None if threshold is None else float(threshold)
+
+
 def list_envs() -> list[SuiteListing]:
     """Every known id by suite, newest versions only, the user's registered ones last. Imports no suite."""
     by_suite: dict[str, list[str]] = {suite.name: [] for suite in SUITES}

@@ -292,7 +292,9 @@ class Worker:
             try:
                 env.close()
             except Exception as error:
-                sys.stderr.write(traceback_text(error))
+                from rl_training.secrets import console_redactor
+
+                sys.stderr.write(console_redactor().traceback(traceback_text(error)))
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

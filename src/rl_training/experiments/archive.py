@@ -6,28 +6,30 @@ path out of its own folder is followed, and a run that names code of its own can
 
 from __future__ import annotations
 
-import gzip
+import fcntl
 import os
+import re
 import shutil
 import tarfile
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from rl_training import index
 from rl_training.atomic_io import TEMPORARY, discard, fsync_dir, rename, sync_file, sync_tree, temporary_path
+from rl_training.experiments.archive_files import LIMITS, extract
 from rl_training.experiments.cleanup import clean
-from rl_training.run_names import name_part, readable_errors
-from rl_training.runs import RunDir
+from rl_training.run_names import readable_errors
+from rl_training.runs import SUBFOLDERS, RunDir
 from rl_training.stored_config import StoredConfig
 from rl_training.trust import Identity
 from rl_training.types import ConfigError, RunError
 
 FOLDER, SUFFIX = "archives", ".tar.gz"
-MAX_FILES = 1_000_000
+HALF_ARCHIVE = re.compile(TEMPORARY.pattern + re.escape(SUFFIX))
+"""Names of archives that are being written."""
 
 
 def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Path:
@@ -42,17 +44,13 @@ def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Pa
         if run.info().get("cleaned"):
             raise RunError(f"run '{run.path}' was cleaned up; there is nothing left to pack")
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = temporary_path(target.parent)
-        try:
-            with tarfile.open(temporary, "w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as archive:
-                for path in _files(run.path):
-                    archive.add(path, f"{run.path.name}/{path.relative_to(run.path)}", recursive=False, filter=_plain)
+        with _claimed(target.parent, is_folder=False) as temporary:
+            size = _write(run.path, temporary, compresslevel=6)
+            if size > LIMITS.allowed(temporary.stat().st_size, size):  # an import would take it for a bomb
+                _write(run.path, temporary, compresslevel=0)
             sync_file(temporary)
             rename(temporary, target)
             fsync_dir(target.parent)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
     if remove and (problem := clean(run).problem):
         raise RunError(f"'{target}' is written, but run '{run.path}' could not be cleaned: {problem}")
     return target
@@ -65,10 +63,14 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
     """
     with readable_errors(f"cannot import '{archive}'"):
         output_dir.mkdir(parents=True, exist_ok=True)
-        temporary = temporary_path(output_dir)
-        try:
-            name = _extract(archive, temporary)
-            run = RunDir(temporary)
+        with _claimed(output_dir, is_folder=True) as temporary:
+            folder = temporary / "run"  # deeper, so that nobody takes what is half there for a run
+            name = extract(archive, folder)
+            if not (folder / "run.json").is_file():
+                raise RunError(f"'{archive}' is not the archive of a run; `rl archive RUN` makes one")
+            for subfolder in SUBFOLDERS:
+                (folder / subfolder).mkdir(exist_ok=True)
+            run = RunDir(folder)
             info, stored = run.info(), _stored(run)
             run.update_info(imported=datetime.now(UTC).isoformat(timespec="milliseconds"))
             target = output_dir / name
@@ -77,13 +79,78 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
             if trust_plugins:
                 stored.consent(trust_plugins=True)
             if not target.exists():
-                sync_tree(temporary)
-                rename(temporary, target)
+                sync_tree(folder)
+                rename(folder, target)
                 fsync_dir(output_dir)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
     index.record(target)
     return RunDir(target)
+
+
+@contextmanager
+def _claimed(folder: Path, *, is_folder: bool) -> Iterator[Path]:
+    """A temporary folder, or file, in `folder` that is gone at the end; what a killed process left of such is removed.
+
+    Each is locked by the process that writes it, so that nobody removes what another one still needs.
+    """
+    temporary = temporary_path(folder)
+    temporary = temporary if is_folder else temporary.with_name(temporary.name + SUFFIX)
+    with _locked(folder, wait=True):  # nobody looks while there is one that is not locked yet
+        _remove_left_behind(folder, folders=is_folder)
+        temporary.mkdir() if is_folder else temporary.touch(exist_ok=False)
+        claim = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without flock: nothing is removed there either
+            fcntl.flock(claim, fcntl.LOCK_EX)
+    try:
+        yield temporary
+    finally:
+        os.close(claim)
+        _remove(temporary)
+
+
+def _remove_left_behind(folder: Path, *, folders: bool) -> None:
+    # in a folder of archives also those of 0.1.0, which had no ending
+    patterns = [TEMPORARY] if folders else [HALF_ARCHIVE, TEMPORARY] if folder.name == FOLDER else [HALF_ARCHIVE]
+    for name in os.listdir(folder):
+        path = folder / name
+        if not any(pattern.fullmatch(name) for pattern in patterns) or path.is_symlink() or path.is_dir() != folders:
+            continue
+        with suppress(OSError), _locked(path, wait=False):
+            _remove(path)
+
+
+@contextmanager
+def _locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """Holds the lock of a file or folder; OSError where another process has it and nobody wants to wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if wait:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _write(run: Path, target: Path, *, compresslevel: int) -> int:
+    """All files of a run as one archive; their bytes."""
+    size, paths = 0, list(_files(run))
+    if len(paths) > LIMITS.entries:
+        raise RunError(f"run '{run}' has {len(paths):,} files, and an archive holds at most {LIMITS.entries:,}")
+    with tarfile.open(target, "w:gz", compresslevel=compresslevel, format=tarfile.PAX_FORMAT) as archive:
+        for path in paths:
+            archive.add(path, f"{run.name}/{path.relative_to(run)}", recursive=False, filter=_plain)
+            size += path.stat().st_size
+    return size
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -104,46 +171,6 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uname = member.gname = ""
     member.mode = 0o644
     return member
-
-
-def _extract(archive: Path, folder: Path) -> str:
-    """Write the files of an archive into `folder`; the name of the run in it. RunError for anything unusual."""
-    top = ""
-    count = size = 0
-    free = shutil.disk_usage(folder.parent).free
-    try:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                count, size = count + 1, size + member.size
-                if member.isdir():
-                    continue
-                parts = PurePosixPath(member.name).parts
-                top = top or parts[0]
-                if not member.isreg() or len(parts) < 2 or parts[0] != top or _is_odd(member.name, parts):
-                    raise RunError(f"'{archive}' is not the archive of a run: it holds {member.name[:100]!r}")
-                if count > MAX_FILES or size > free:
-                    raise RunError(f"'{archive}' is too large: {count} files with {size / 1e9:.1f} GB and more")
-                source = tar.extractfile(member)
-                assert source is not None
-                path = folder.joinpath(*parts[1:])
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with source, open(path, "xb") as target:
-                    shutil.copyfileobj(source, target, 2**20)
-            assert tar.fileobj is not None
-            while tar.fileobj.read(2**20):  # to the checksum, which stands at the very end
-                continue
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
-        raise RunError(f"'{archive}' is damaged or no archive of a run ({error}); pack it again") from error
-    if not (folder / "run.json").is_file() or top != name_part(top) or top[0] in ".-":
-        raise RunError(f"'{archive}' is not the archive of a run; `rl archive RUN` makes one")
-    for name in ("configs", "logs", "checkpoints", "videos", "plots", "debug"):
-        (folder / name).mkdir(exist_ok=True)
-    return top
-
-
-def _is_odd(name: str, parts: tuple[str, ...]) -> bool:
-    """A path that leads elsewhere, or that no file of a run has."""
-    return name.startswith("/") or ".." in parts or not name.isprintable() or "\\" in name or ".lock" in parts
 
 
 def _stored(run: RunDir) -> StoredConfig:

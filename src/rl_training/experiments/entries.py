@@ -19,6 +19,7 @@ from rl_training.experiments.sweeps import Sweep, find_runs
 from rl_training.experiments.tracker import ExperimentTracker
 from rl_training.index import LARGE, Row, all_rows, describe
 from rl_training.runs import RunDir
+from rl_training.terminal_text import readable
 from rl_training.types import RunError
 
 LABEL = 44
@@ -75,15 +76,6 @@ def find_entries(
         words = ", ".join(readable(str(word)) for word in named)
         raise RunError(f"no finished run in {words[:200]}; --unfinished takes the others as they are")
     return Selection(tuple(_distinct(_split(kept, by) if by else kept)), tuple(notes))
-
-
-def readable(text: str) -> str:
-    """A text of a run without anything that a page, a picture or a terminal would obey or hide.
-
-    >>> readable("a\\x1b[31m\\n")
-    'a?[31m?'
-    """
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def shortened(label: str, limit: int = LABEL) -> str:

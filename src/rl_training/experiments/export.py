@@ -15,9 +15,10 @@ import numpy as np
 
 from rl_training.experiments.compare import Comparison, Summary
 from rl_training.experiments.curves import read_curve
-from rl_training.experiments.entries import Run, readable
+from rl_training.experiments.entries import Run
 from rl_training.experiments.tables import Table, latex, markdown, number_text, paper_table
 from rl_training.json_rows import read_rows, steps_of
+from rl_training.terminal_text import readable
 from rl_training.types import Array, ConfigError, RunError
 
 Row = dict[str, Any]
@@ -25,6 +26,9 @@ TEXT_FORMATS = ("latex", "markdown")
 ROW_FORMATS = ("csv", "json", "parquet")
 MARL_EVAL = "marl-eval"
 FORMATS = (*TEXT_FORMATS, *ROW_FORMATS, MARL_EVAL)
+FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+"""How a cell begins that a spreadsheet evaluates, full-width signs included."""
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[-+]?inf", re.IGNORECASE)
 CONTENTS = ("summary", "runs", "curves")
 """A row per entry and environment; a row per run; a row per run, metric and logged point."""
 
@@ -199,10 +203,21 @@ def _as_table(rows: Sequence[Row], title: str) -> Table:
 
 def _csv(rows: Sequence[Row]) -> bytes:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(csv_cell, rows[0]))
+    writer.writerows([csv_cell(row[name]) for name in rows[0]] for row in rows)
     return text.getvalue().encode()
+
+
+def csv_cell(value: Any) -> Any:
+    """A value that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe, numbers stay.
+
+    >>> [csv_cell(value) for value in ("=1+1", "-3.5", "-x", -3.5, "ppo")]
+    ["'=1+1", '-3.5', "'-x", -3.5, 'ppo']
+    """
+    if not isinstance(value, str) or not FORMULA.match(value) or NUMBER.fullmatch(value):
+        return value
+    return f"'{value}"
 
 
 def _json(value: Any) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rl_training.progress_display import LINE_SECONDS, format_seconds, wants_bar
+from rl_training.terminal_text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -38,8 +39,8 @@ class Row:
     def cells(self) -> list[str]:
         share = f" ({min(100 * self.env_steps // self.total, 100)}%)" if self.env_steps and self.total else ""
         return [
-            self.label,
-            self.status,
+            printable(self.label),
+            printable(self.status),
             "-" if self.env_steps is None else f"{self.env_steps:,}{share}",
             "-" if self.score is None else f"{self.score:.1f}",
             "-" if self.rate is None else f"{self.rate:,.0f}",
@@ -97,7 +98,7 @@ class LineView:
         self.message(text)
 
     def message(self, text: str) -> None:
-        self._stream.write(f"{text}\n")
+        self._stream.write(f"{printable(text, lines=True)}\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -128,7 +129,7 @@ class TableView:
         """The table says it."""
 
     def message(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(printable(text, lines=True), markup=False, highlight=False)
 
     def close(self) -> None:
         self._live.stop()
@@ -136,6 +137,7 @@ class TableView:
 
 def group_table(rows: Sequence[Row], height: int) -> RichTable:
     """At most `height` members, those that do something first, in their own order; the title counts all."""
+    from rich.markup import escape
     from rich.table import Table
 
     counts = Counter(row.status for row in rows)
@@ -147,7 +149,7 @@ def group_table(rows: Sequence[Row], height: int) -> RichTable:
         table.add_column(column, **numeric)
     for row in chosen:
         label, status, *rest = row.cells()
-        table.add_row(label, f"[{COLOURS.get(row.status, 'dim')}]{status}[/]", *rest)
+        table.add_row(escape(label), f"[{COLOURS.get(row.status, 'dim')}]{escape(status)}[/]", *rest)
     if len(chosen) < len(rows):
         table.add_row("...", f"[dim]{len(rows) - len(chosen)} more[/]")
     return table

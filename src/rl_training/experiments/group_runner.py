@@ -202,7 +202,7 @@ class GroupRunner:
         except TrustError:
             raise
         except RLTrainingError as error:
-            member.status, member.reason = "failed", str(error)
+            member.status, member.reason = "failed", self.group.redactor.values(str(error))
             self._tell("message", f"{self.group.label(member)}: failed, {error}")
             return
         with open(log, "ab") as output:
@@ -306,6 +306,7 @@ class GroupRunner:
         label, status = self.group.label(job.member), job.member.status
         is_known = any(member.reason == reason for member in self.group.members if member is not job.member)
         lines = job.new_lines()[-ERROR_LINES:] if status == "failed" and not is_known else []
+        lines = [self.group.redactor.text(line) for line in lines]
         self._tell("message", "\n".join([f"{label}: {status}; {reason}", *(f"  {line}" for line in lines)]))
         self._tell("message", f"  see {job.log}")
 

@@ -67,14 +67,14 @@ class SeedGroup(RunSet):
         init_from: str | None = None,
     ) -> SeedGroup:
         """A new group with its config frozen: a file that is edited while members wait changes nothing for them."""
-        cfg = with_secrets(cfg)
-        warm_start = None if init_from is None else pinned(init_from, cfg.output_dir)
+        output_dir = with_secrets(cfg).output_dir  # every variable is there before a member starts
+        warm_start = None if init_from is None else pinned(init_from, output_dir)
         redactor = Redactor()
         public = public_config(cfg, redactor)
         redactor.warn_about_needed()
         name = f"{name_part(cfg.algo)}__{name_part(cfg.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
         with readable_errors(f"cannot create a group in output_dir '{cfg.output_dir}'"):
-            path = claim_directory(Path(cfg.output_dir).expanduser() / FOLDER, name, SUBFOLDERS, "group")
+            path = claim_directory(Path(output_dir).expanduser() / FOLDER, name, SUBFOLDERS, "group")
             resolved = dump_mapping(public)
             atomic_write(path / "configs" / "resolved.yaml", resolved.encode())
             text = resolved if source is None else redactor.text(source)
@@ -82,8 +82,8 @@ class SeedGroup(RunSet):
         info = GroupInfo(
             id=path.name,
             name=public["name"],
-            algo=cfg.algo,
-            env_id=cfg.env_id,
+            algo=public["algo"],
+            env_id=public["env_id"],
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
             argv=redactor.argv(argv),
             jobs=jobs,

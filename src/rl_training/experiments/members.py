@@ -21,7 +21,7 @@ from rl_training.consent import OWN, Consent
 from rl_training.run_lock import Holder, RunLock
 from rl_training.run_names import age, readable_errors
 from rl_training.runs import RunDir
-from rl_training.secrets import Redactor
+from rl_training.secrets import Redactor, restore
 from rl_training.stored_config import StoredConfig, seal_config
 from rl_training.types import RunError
 
@@ -92,7 +92,9 @@ class RunSet(ABC):
 
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
-        return self.stored_config(trial).read()
+        stored = self.stored_config(trial)
+        self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
+        return stored.read()
 
     def stored_config(self, trial: int | None = None) -> StoredConfig:
         """The same as it is on the disk, with what says whose it is."""
@@ -143,7 +145,7 @@ class RunSet(ABC):
     def start_words(self, member: Member) -> list[str]:
         """What to run after `rl` for a member that has no run yet."""
         words = ["train", f"--config={self.config_file(member.trial)}", f"--seed={member.seed}"]
-        if Path(self.config(member.trial).output_dir).expanduser().resolve() != self.output_dir.resolve():
+        if Path(restore(self.config(member.trial).output_dir)).expanduser().resolve() != self.output_dir.resolve():
             words.append(f"--output-dir={self.output_dir}")  # it was moved, or this is another folder
         return words
 

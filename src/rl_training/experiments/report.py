@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from rl_training.experiments.compare import Comparison
-from rl_training.experiments.entries import readable, shortened
+from rl_training.experiments.entries import shortened
 from rl_training.experiments.figures import comparison_figure, curves_figure
 from rl_training.experiments.plots import write_figure
 from rl_training.experiments.tables import Table, all_tables
+from rl_training.terminal_text import readable
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:

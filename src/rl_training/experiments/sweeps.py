@@ -27,7 +27,7 @@ from rl_training.experiments.groups import SeedGroup, find_run_or_group
 from rl_training.experiments.members import Member, RunSet, directories, no_record, read_record, seals_in
 from rl_training.run_names import Names, claim_directory, name_part, pick, readable_errors
 from rl_training.runs import RunDir, public_config, public_sha256
-from rl_training.secrets import Redactor, with_secrets
+from rl_training.secrets import Redactor, restore, with_secrets
 from rl_training.types import ConfigError, RunError
 
 SCHEMA = 1
@@ -101,7 +101,7 @@ class Sweep(RunSet):
         base = public[0] if public else public_config(first, redactor)
         name = f"{name_part(first.algo)}__{name_part(first.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
         with readable_errors(f"cannot create a sweep in output_dir '{first.output_dir}'"):
-            path = claim_directory(Path(first.output_dir).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
+            path = claim_directory(Path(restore(first.output_dir)).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
             for number, tree in enumerate(public):
                 atomic_write(path / "configs" / trial_file(number), dump_mapping(tree).encode())
             if not trials:
@@ -111,8 +111,8 @@ class Sweep(RunSet):
         info = SweepInfo(
             id=path.name,
             name=base["name"],
-            algo=first.algo,
-            env_id=first.env_id,
+            algo=base["algo"],
+            env_id=base["env_id"],
             output_dir=base["output_dir"],
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
             argv=redactor.argv(argv),
@@ -283,9 +283,12 @@ def _trial_name(trial: int | None) -> str:
 
 
 def _trial_config(base: str, overrides: Mapping[str, Any], trial: Mapping[str, Any], number: int) -> TrainConfig:
-    """What a trial trains; a value that fits the base alone may still not fit beside the others of its trial."""
+    """What a trial trains, references as they are; a value that fits the base alone may still not fit beside the
+    others of its trial, or a variable not be set."""
     try:
-        return with_secrets(load_config(base, {**overrides, **trial}))
+        cfg = load_config(base, {**overrides, **trial})
+        with_secrets(cfg)
+        return cfg
     except ConfigError as error:
         raise ConfigError(f"trial {number} ({', '.join(trial)}): {error}") from None
 

@@ -174,7 +174,7 @@ def play(
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg, env_fn)
         try:
-            users = user_parts(cfg)
+            users = user_parts(cfg, env_fn=env_fn)
             if run is None and parent is not None:
                 warm_start(trainer, cfg, parent)
             run = run or RunDir.create(cfg, parent=parent)
