@@ -193,8 +193,9 @@ def test_damage_in_any_log_is_placed_between_two_checkpoints(run: Path) -> None:
     log.write_bytes(data)
     assert verify(run).reproduced
     (run / "logs" / "evals.jsonl").unlink()
-    (difference,) = verify(run).differences
-    assert "logs/evals.jsonl is not what the checkpoints cover" in difference.what
+    differences = {difference.kind: difference.what for difference in verify(run).differences}
+    assert set(differences) == {"log", "evaluation"}
+    assert "logs/evals.jsonl is not what the checkpoints cover" in differences["log"]
 
 
 def test_logs_that_were_damaged_at_a_resume_are_reported(run: Path) -> None:
