@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -100,6 +101,12 @@ class BoxSpec:
     @property
     def is_bounded(self) -> bool:
         return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+    @cached_property
+    def is_wide(self) -> bool:
+        """Whether the bounds are so far apart that high - low overflows."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.is_bounded and not np.isfinite(self.high - self.low).all()
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -90,6 +90,23 @@ def test_actions_are_scaled_to_the_bounds():
     assert to_bounds(BOX, np.float32([[0.5, 0.5], [-1.0, 1.0]])).tolist() == [[0.25, 0.5], [-2.0, 1.0]]
 
 
+@pytest.mark.parametrize(
+    "build", [lambda c: TD3(c, TD3Config()), lambda c: SAC(c, SACConfig()), lambda c: CrossQ(c, CrossQConfig())]
+)
+def test_a_saturated_policy_stays_within_the_bounds(build: Any):
+    """-0.7 + 0.5 * (1 + 1) * (0.1 + 0.7) is 0.10000002 in float32; what is stored stays in -1..1."""
+    space = BoxSpec(np.float32([-0.7, 0.3]), np.float32([0.1, 0.9]), np.dtype(np.float32))
+    algorithm = build(context(space))
+    with torch.no_grad():
+        algorithm.learners["actor"].parameters.values.mul_(1e3)
+    obs = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
+    for deterministic in (True, False):
+        rng = np.random.default_rng(1)
+        result = algorithm.policy.act(obs, {}, np.ones(200, bool), rng, deterministic=deterministic)
+        assert np.abs(result.actions).max() == 1.0
+        assert ((result.env_actions >= space.low) & (result.env_actions <= space.high)).all()
+
+
 def test_td3_updates_actor_and_targets_every_second_time():
     td3 = TD3(context(), TD3Config())
     moved = []

@@ -190,6 +190,22 @@ def test_rescale_action() -> None:
     assert wrapped.action_space == spaces.Box(-1, 1, (1,), np.float32)
 
 
+def test_rescaled_actions_stay_within_the_bounds_of_the_environment() -> None:
+    rng = np.random.default_rng(4)
+    for dtype in (np.float32, np.float64):
+        for _ in range(40):
+            low = rng.normal(size=1) * 10.0 ** rng.uniform(-3, 3)
+            env = Ticks()
+            env.action_space = spaces.Box(
+                low.astype(dtype), (low + 10.0 ** rng.uniform(-2, 3)).astype(dtype), dtype=dtype
+            )
+            wrapped = wrap("rescale_action", env)
+            wrapped.reset()
+            for action in (-1.0, 1.0, *rng.uniform(-1, 1, 5)):
+                wrapped.step(np.array([action], dtype))
+            assert all(env.action_space.contains(action) for action in env.actions)
+
+
 def test_clip_reward() -> None:
     env = wrap("clip_reward", Counting(), max_reward=2.0)
     env.reset()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -13,7 +15,9 @@ from rl_training import load, train
 from rl_training.checkpointing import CheckpointManager
 from rl_training.config import BackboneConfig, NetworkConfig
 from rl_training.context import BuildContext
+from rl_training.encoding import to_bounds
 from rl_training.hparams import dqn, ppo, reinforce, sac
+from rl_training.jax.compiled import to_env
 from rl_training.jax.host import build_agent
 from rl_training.jax.policy import JaxPolicy
 from rl_training.seeding import Streams
@@ -129,3 +133,39 @@ def test_runs_are_loaded_and_exported_and_start_those_of_the_other_backend(tmp_p
         means = [np.asarray(part["mean"], np.float64) + part.get("residual", 0.0) for part in (ours, theirs)]
         np.testing.assert_allclose(*means, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(ours["deviations"], theirs["deviations"], rtol=1e-6)
+
+
+ASYMMETRICAL = [(-0.7, 0.1), (0.3, 0.9), (-1e-3, 7e-3), (-3.0e38, 3.0e38), (-2.0, 1e5)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("unit_actions", [True, False])
+def test_actions_of_compiled_programs_lie_within_the_bounds(unit_actions: bool, dtype: Any) -> None:
+    """Also in a Box of float64, whose 0.1 is less than that of the float32 a program computes with."""
+    low, high = np.array(ASYMMETRICAL, dtype).T
+    space = BoxSpec(low, high, np.dtype(dtype))
+    functions: Any = SimpleNamespace(unit_actions=unit_actions)
+    rng = np.random.default_rng(0)
+    given = rng.choice(np.array([-1.0, -0.3, 0.4, 1.0], "f"), (200, len(low)))
+    given = given if unit_actions else given * rng.choice(np.array([0.5, 1e9], "f"), given.shape)
+    found = np.asarray(jax.jit(partial(to_env, functions, space))(given))
+    assert found.dtype == np.float32
+    assert ((found.astype(np.float64) >= low) & (found.astype(np.float64) <= high)).all()
+    assert np.isfinite(found).all()
+    if unit_actions:
+        assert found == pytest.approx(to_bounds(space, given), rel=1e-5)
+
+
+@pytest.mark.parametrize("exported", [None, "numpy", "jax"])
+def test_saturated_actions_stay_within_the_bounds(exported: str | None) -> None:
+    policy, obs = policy_of("moved to the bounds"), observations("moved to the bounds", 5)
+    policy.agent.state = policy.agent.state._replace(
+        params=jax.tree.map(lambda x: 1e4 * x, policy.agent.state.params)
+    )
+    if exported is None:
+        rng = np.random.default_rng(0)
+        actions = policy.act(obs, {}, np.ones(5, bool), rng, deterministic=True).env_actions
+    else:
+        actions = np.asarray(policy.export(exported)(obs))
+    assert ((actions >= FORCES.low) & (actions <= FORCES.high)).all()
+    assert (actions == FORCES.high).any() or (actions == FORCES.low).any(), "none was at a bound"

@@ -33,7 +33,9 @@ def requirements(extra: str) -> list[Requirement]:
 
 def pins() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines) if version}
+    return {
+        canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines) if version
+    }
 
 
 @pytest.mark.parametrize("extra", [name for name in project()["optional-dependencies"] if name != "envpool"])

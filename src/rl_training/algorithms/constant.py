@@ -6,6 +6,7 @@ import numpy as np
 
 from rl_training.algorithms.static import StaticAgent
 from rl_training.context import BuildContext
+from rl_training.encoding import within
 from rl_training.hparams.constant import SPEC, ConstantConfig
 from rl_training.types import (
     ActResult,
@@ -56,7 +57,7 @@ def middle(space: BoxSpec) -> Array:
     """Half way between finite bounds, else the finite one nearest to 0, else 0."""
     low = np.where(np.isfinite(space.low), space.low, np.minimum(space.high, 0.0))
     high = np.where(np.isfinite(space.high), space.high, np.maximum(space.low, 0.0))
-    return ((low + high) / 2).astype(space.dtype)
+    return within(space, low / 2 + high / 2)
 
 
 class ConstantAgent(StaticAgent):

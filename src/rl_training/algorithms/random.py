@@ -6,6 +6,7 @@ import numpy as np
 
 from rl_training.algorithms.static import StaticAgent
 from rl_training.context import BuildContext
+from rl_training.encoding import within
 from rl_training.hparams.random import SPEC, RandomConfig
 from rl_training.models.heads import sample_categorical
 from rl_training.types import (
@@ -47,10 +48,11 @@ def random_box(space: BoxSpec, count: int, rng: np.random.Generator) -> Array:
     shape = (count, *space.shape)
     below, above = np.isfinite(space.low), np.isfinite(space.high)
     low, high = np.where(below, space.low, 0.0), np.where(above, space.high, 1.0)
-    uniform = low + (high - low) * rng.random(shape)
+    share = rng.random(shape)
+    uniform = (1.0 - share) * low + share * high if space.is_wide else low + (high - low) * share
     tail = rng.standard_exponential(shape)
     one_sided = np.where(below, low + tail, np.where(above, high - tail, rng.standard_normal(shape)))
-    return np.where(below & above, uniform, one_sided).astype(space.dtype)
+    return within(space, np.where(below & above, uniform, one_sided))
 
 
 class RandomAgent(StaticAgent):

@@ -14,12 +14,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import ClipReward, RescaleAction
+from gymnasium.wrappers import ClipReward
+from gymnasium.wrappers import RescaleAction as GymnasiumRescaleAction
 
+from rl_training.encoding import within
 from rl_training.envs.spaces import Space
 from rl_training.envs.suites import Env, Strategy
 from rl_training.normalization import CLIP, EPS, RunningMeanStd
-from rl_training.types import ACTION_MASK, Array, EnvError, StateDict
+from rl_training.types import ACTION_MASK, Array, BoxSpec, EnvError, StateDict
 
 
 class NormalizeObservations(gym.Wrapper[Any, Any, Any, Any]):
@@ -159,9 +161,19 @@ class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
         return self._stack, reward, terminated, truncated, info
 
 
+class RescaleAction(GymnasiumRescaleAction[Any, Any, Any]):
+    """Gymnasium's, whose actions may leave the environment's bounds by one rounding; here they are cut to them."""
+
+    def action(self, action: Any) -> Array:
+        space = self.env.action_space
+        assert isinstance(space, spaces.Box)
+        return within(BoxSpec(space.low, space.high, np.dtype(space.dtype)), super().action(action))
+
+
 def rescale_action(env: Env, min_action: float = -1.0, max_action: float = 1.0) -> Env:
     """Actions between two numbers instead of the environment's own bounds."""
-    return RescaleAction(env, np.float32(min_action), np.float32(max_action))
+    dtype = np.result_type(env.action_space.dtype or np.float32, np.float32).type
+    return RescaleAction(env, dtype(min_action), dtype(max_action))
 
 
 def clip_reward(env: Env, min_reward: float = -1.0, max_reward: float = 1.0) -> Env:

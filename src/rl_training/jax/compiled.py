@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.encoding import in_dtype
 from rl_training.jax.checks import check_actions, check_metrics, check_unchanged
 from rl_training.jax.dist import draw
 from rl_training.jax.executables import Program
@@ -262,9 +263,13 @@ def to_env(algorithm: JaxAlgorithm, space: SpaceSpec, actions: Any) -> Any:
     policy said is stored and learnt from."""
     if not isinstance(space, BoxSpec):
         return actions
-    if algorithm.unit_actions:
-        return space.low + 0.5 * (actions + 1.0) * (space.high - space.low)
-    return jnp.clip(actions, space.low, space.high)
+    space = in_dtype(space, np.dtype(actions.dtype))
+    low, high = space.low, space.high
+    if algorithm.unit_actions and space.is_wide:
+        actions = (0.5 - 0.5 * actions) * low + (0.5 + 0.5 * actions) * high
+    elif algorithm.unit_actions:
+        actions = low + 0.5 * (actions + 1.0) * (high - low)
+    return jnp.clip(actions, low, high)
 
 
 def rows_like(flags: Any, leaf: Any) -> Any:

@@ -193,7 +193,8 @@ class SquashedGaussianHead(nn.Module):
 
     def squash(self, pre_tanh: Tensor) -> Tensor:
         """Pre-tanh values to actions within the bounds; low -2, high 1 and tanh .5 give .25."""
-        return self.low + 0.5 * (torch.tanh(pre_tanh) + 1.0) * (self.high - self.low)
+        actions = self.low + 0.5 * (torch.tanh(pre_tanh) + 1.0) * (self.high - self.low)
+        return actions.clamp(self.low, self.high)  # one rounding may lead out of them
 
     def rsample(self, params: ActionParams, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Differentiable actions from standard normal `noise`, with the log-density of their tanh in [-1, 1]."""
