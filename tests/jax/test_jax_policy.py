@@ -159,9 +159,7 @@ def test_actions_of_compiled_programs_lie_within_the_bounds(unit_actions: bool, 
 @pytest.mark.parametrize("exported", [None, "numpy", "jax"])
 def test_saturated_actions_stay_within_the_bounds(exported: str | None) -> None:
     policy, obs = policy_of("moved to the bounds"), observations("moved to the bounds", 5)
-    policy.agent.state = policy.agent.state._replace(
-        params=jax.tree.map(lambda x: 1e4 * x, policy.agent.state.params)
-    )
+    policy.agent.state = policy.agent.state._replace(params=jax.tree.map(lambda x: 1e4 * x, policy.agent.state.params))
     if exported is None:
         rng = np.random.default_rng(0)
         actions = policy.act(obs, {}, np.ones(5, bool), rng, deterministic=True).env_actions

@@ -31,10 +31,10 @@ class CriticStep(NamedTuple):
     """(E, B)"""
 
 
-def fits(actor: nn.Module, critics: QCritics) -> bool:
-    """Whether the kernels compute what an actor's backbone and these critics compute."""
+def fits(backbone: nn.Module, output: nn.Module, critics: QCritics) -> bool:
+    """Whether the kernels compute what an actor's backbone and last layer and these critics compute."""
     on_cpu = all(parameter.device.type == "cpu" for parameter in critics.parameters())
-    return on_cpu and is_plain(actor) and is_plain_ensemble(critics)
+    return on_cpu and is_plain(backbone) and type(output) is nn.Linear and is_plain_ensemble(critics)
 
 
 def values_of(critics: list[Linear], features: Array, actions: Array) -> list[Array]:

@@ -8,6 +8,7 @@ matters of the buffer, dueling and noisy of the network, the others of the funct
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rl_training.algorithms.dqn_kernel import DQNKernel, fits
+from rl_training.algorithms.kernel_choice import Reference
 from rl_training.algorithms.off_policy import NetworkPolicy, OffPolicyAlgorithm, Transitions, td_targets
 from rl_training.algorithms.random import random_actions
 from rl_training.context import BuildContext
@@ -189,13 +191,19 @@ class DQN(OffPolicyAlgorithm):
         shape = QShape(space.n, numbers, hp.dueling, hp.noisy_std if hp.noisy else None)
         self.q = ActionValues(ctx.observation_space, shape, ctx.network.critic, ctx.streams("init"))
         self.learner("q", self.q)
-        target = cast(ActionValues, self.target("q").network)
-        own = type(self).losses is not DQN.losses or type(self).targets_of is not DQN.targets_of
-        fast = hp.kernel == "auto" and not own and fits(self.q, ctx.observation_space)
-        self.kernel = DQNKernel(self.q, target, double=hp.double) if fast else None
+        self.target("q")
         low, high = hp.value_range
         self.support = torch.linspace(low, high, hp.atoms, device=self.device)
         self.policy = EpsilonGreedyPolicy(self)
+
+    @cached_property
+    def kernel(self) -> DQNKernel | None:
+        """The hand-written gradient, where it is that of this algorithm's loss; decided when it is first needed."""
+        target = cast(ActionValues, self.targets["q"].network)
+        learnt = self.learners["q"].network is self.q and REFERENCE.is_meant(self, [self.q, target])
+        if not (self.hp.kernel == "auto" and learnt and fits(self.q, self.ctx.observation_space)):
+            return None
+        return DQNKernel(self.q, target, double=self.hp.double)
 
     def expected(self, numbers: Tensor) -> Tensor:
         """Expected returns (B, A) of what the network puts out (B, A, K)."""
@@ -247,3 +255,6 @@ class DQN(OffPolicyAlgorithm):
         if self.hp.distribution == "quantile":
             return quantile_huber_loss(predicted, targets)
         return dqn_loss(predicted.squeeze(1), targets.squeeze(1))
+
+
+REFERENCE = Reference(DQN, ["losses", "targets_of", "expected"], [dqn_loss, huber, td_targets, greedy, of_actions])

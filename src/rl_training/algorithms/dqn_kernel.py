@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from torch import nn
 
 from rl_training.algorithms.off_policy import Transitions
 from rl_training.models.action_values import ActionValues, QShape
@@ -33,7 +34,8 @@ def fits(network: ActionValues, observation_space: SpaceSpec) -> bool:
     """Whether this kernel computes what the network computes."""
     masked = isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
     on_cpu = all(parameter.device.type == "cpu" for parameter in network.parameters())
-    return network.shape == QShape(network.shape.actions) and is_plain(network.backbone) and on_cpu and not masked
+    linear = type(network) is ActionValues and type(network.advantage) is nn.Linear and is_plain(network.backbone)
+    return network.shape == QShape(network.shape.actions) and linear and on_cpu and not masked
 
 
 class DQNKernel:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.kernel_choice import Reference
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
 from rl_training.algorithms.ppo_kernel import Coefficients, PPOKernel, fits
 from rl_training.context import BuildContext
@@ -76,9 +78,15 @@ class PPO(OnPolicyAlgorithm):
     def __init__(self, ctx: BuildContext, hp: PPOConfig) -> None:
         super().__init__(ctx, hp)
         self.rng = ctx.streams("minibatch")
-        plain = type(self).loss is PPO.loss and hp.grad_accumulation == 1  # a loss of one's own has its own gradient
-        fast = hp.kernel == "auto" and plain and fits(self.network, ctx.observation_space)
-        self.kernel = PPOKernel(self.network, hp.normalize_advantage) if fast else None
+
+    @cached_property
+    def kernel(self) -> PPOKernel | None:
+        """The hand-written gradient, where it is that of this algorithm's loss; decided when it is first needed."""
+        hp, network = self.hp, self.network
+        asked = hp.kernel == "auto" and hp.grad_accumulation == 1
+        if not (asked and REFERENCE.is_meant(self, [network]) and fits(network, self.ctx.observation_space)):
+            return None
+        return PPOKernel(network, hp.normalize_advantage)
 
     def update(self, batch: Batch) -> UpdateResult:
         rollout = self.prepare(batch)
@@ -146,6 +154,9 @@ class PPO(OnPolicyAlgorithm):
     def load_state_dict(self, state: StateDict, /) -> None:
         super().load_state_dict(state)
         set_generator_state(self.rng, state["rng"])
+
+
+REFERENCE = Reference(PPO, ["loss"], [ppo_loss, normalized])
 
 
 def mean_metrics(records: list[Mapping[str, Tensor | float]]) -> Metrics:

@@ -17,7 +17,7 @@ from torch import nn
 
 from rl_training.algorithms.on_policy import Rollout
 from rl_training.models.backbones import MLP
-from rl_training.models.heads import HALF_LOG_2PI, CategoricalHead, GaussianHead
+from rl_training.models.heads import HALF_LOG_2PI, CategoricalHead, GaussianHead, ValueHead
 from rl_training.models.mlp_kernel import backward, encode, forward, is_plain, layers_of, mean
 from rl_training.models.networks import ActorCritic
 from rl_training.types import ACTION_MASK, Array, DictSpec, SpaceSpec
@@ -57,9 +57,11 @@ def fits(network: ActorCritic, observation_space: SpaceSpec) -> bool:
     """Whether this kernel computes what the network computes."""
     masked = isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
     separate = network.actor is not network.critic and all(map(is_plain, (network.actor, network.critic)))
-    head = type(network.action_head) in (CategoricalHead, GaussianHead)
+    head = type(network.action_head) in (CategoricalHead, GaussianHead) and type(network.value_head) is ValueHead
+    outputs = (cast(nn.Module, network.action_head.output), network.value_head.output)
     on_cpu = all(parameter.device.type == "cpu" for parameter in network.parameters())
-    return type(network) is ActorCritic and separate and head and on_cpu and not masked
+    linear = all(type(output) is nn.Linear for output in outputs)
+    return type(network) is ActorCritic and separate and head and linear and on_cpu and not masked
 
 
 class PPOKernel:
@@ -112,11 +114,16 @@ def surrogate(logprobs: Array, rows: Rows, clip_coef: float) -> tuple[Array, dic
     advantages = rows.advantages
     log_ratio = logprobs - rows.old_logprobs
     ratio = np.exp(log_ratio)
-    plain = ratio * advantages
     moved = ratio - 1.0
-    clipped = advantages * (1.0 + np.minimum(np.maximum(moved, -clip_coef), clip_coef))
+    # not 1 + clip(moved): rounding would take rows inside the range for clipped ones where clip_coef exceeds 0.5
+    bounded = np.minimum(np.maximum(ratio, 1.0 - clip_coef), 1.0 + clip_coef)
+    plain, clipped = ratio * advantages, bounded * advantages
     # the gradient flows where the plain term is the smaller one; its derivative by the log-probability is itself
-    gradient = plain * (plain <= clipped)
+    flows = (plain < clipped) | (bounded == ratio)
+    gradient = np.where(flows, plain, 0.0 * ratio)  # NaN for a ratio that overflowed, as in autograd
+    ties = (plain == clipped) & ~flows
+    if np.count_nonzero(ties):  # torch.min gives each of two equal terms half of the gradient
+        gradient[ties] = 0.5 * plain[ties]
     gradient *= np.float32(-1.0 / len(ratio))
     losses = {
         "policy_loss": -mean(np.minimum(plain, clipped)),
@@ -163,9 +170,13 @@ def value_gradient(values: Array, rows: Rows, coefficients: Coefficients) -> tup
         moved = values - rows.values
         clipped = rows.values + np.minimum(np.maximum(moved, -limit), limit) - returns
         # where the clipped error is the larger one, the value moves only if it is still inside the bounds
-        larger = clipped * clipped > squares
-        errors = np.where(larger, clipped * (np.abs(moved) <= limit), errors)
-        squares = np.maximum(squares, clipped * clipped)
+        clipped_squares = clipped * clipped
+        moves = clipped * (np.abs(moved) <= limit)
+        by_value = np.where(clipped_squares > squares, moves, errors)
+        ties = clipped_squares == squares
+        if np.count_nonzero(ties):  # torch.max gives each of two equal terms half of the gradient
+            by_value[ties] = 0.5 * (moves[ties] + errors[ties])
+        errors, squares = by_value, np.maximum(squares, clipped_squares)
     return 0.5 * mean(squares), errors * np.float32(coefficients.vf_coef / len(values))
 
 
@@ -174,7 +185,10 @@ def normalized(advantages: Array) -> Array:
     if len(advantages) < 2:
         return advantages
     centred = advantages - np.float32(mean(advantages))
-    std = math.sqrt(float(np.dot(centred, centred)) / (len(centred) - 1))
+    squares = float(np.dot(centred, centred))
+    if not math.isfinite(squares):  # squares of numbers beyond 1e19 need float64
+        squares = float(np.square(centred, dtype=np.float64).sum())
+    std = math.sqrt(squares / (len(centred) - 1))
     return centred * np.float32(1.0 / (std + 1e-8))
 
 

@@ -11,6 +11,7 @@ rescaled to its bounds.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.algorithms.critic_kernel import CriticStep, fits
+from rl_training.algorithms.kernel_choice import Reference
 from rl_training.algorithms.off_policy import (
     NetworkPolicy,
     OffPolicyAlgorithm,
@@ -164,9 +166,7 @@ class SAC(OffPolicyAlgorithm):
         self.critics = QCritics(obs_space, space, ctx.network.critic, rng, hp.num_critics)
         self.learner("actor", actor)
         self.learner("critics", self.critics)
-        target = cast(QCritics, self.target("critics").network)
-        fast = hp.kernel == "auto" and isinstance(actor, GaussianActor) and fits(actor.backbone, self.critics)
-        self.kernel = SACKernel(cast(GaussianActor, actor), self.critics, target) if fast else None
+        self.target("critics")
         if isinstance(actor, GaussianActor):
             self.actions: SampledActions | CountedActions = SampledActions(actor, self)
             self.policy: NetworkPolicy = GaussianPolicy(actor, self)
@@ -176,6 +176,19 @@ class SAC(OffPolicyAlgorithm):
         self.temperature = None if hp.alpha is not None else Temperature()
         if self.temperature is not None:
             self.learner("temperature", self.temperature)
+
+    @cached_property
+    def kernel(self) -> SACKernel | None:
+        """The hand-written gradients, where they are those of this algorithm's losses; decided when first needed."""
+        actor, critics = self.learners["actor"].network, self.learners["critics"].network
+        target = cast(QCritics, self.targets["critics"].network)
+        if self.hp.kernel != "auto" or type(actor) is not GaussianActor or critics is not self.critics:
+            return None
+        own = type(self.actions) is SampledActions and self.actions.actor is actor
+        meant = own and REFERENCE.is_meant(self, [actor, critics, target, self.actions])
+        if not (meant and fits(actor.backbone, actor.head.output, self.critics)):
+            return None
+        return SACKernel(actor, self.critics, target)
 
     def update(self, batch: Batch) -> UpdateResult:
         self.updates += 1
@@ -206,12 +219,20 @@ class SAC(OffPolicyAlgorithm):
         if self.kernel is not None:
             return self.kernel.critics_gradient(rows, float(alpha), self.action_noise(rows))
         with torch.no_grad():
-            soft_values = self.actions.soft_values(rows.next_obs, alpha)
-            targets = td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
+            targets = self.targets_of(rows, alpha)
         values = self.actions.values_taken(rows)
-        loss = critic_loss(values, targets, rows.weights)
+        loss = self.loss_of_critics(values, targets, rows.weights)
         self.learners["critics"].backward(loss)
         return CriticStep(loss.detach(), values.detach().mean(), (values - targets).detach())
+
+    def targets_of(self, rows: Transitions, alpha: Tensor | float) -> Tensor:
+        """What the critics should have said of the actions taken: the soft Bellman targets, (B,)."""
+        soft_values = self.actions.soft_values(rows.next_obs, alpha)
+        return td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
+
+    def loss_of_critics(self, values: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """One number for the values (E, B) of E critics."""
+        return critic_loss(values, targets, weights)
 
     def improve_actor(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> Tensor:
         """One step towards what the critics value; returns the log-densities of the actions (B,)."""
@@ -225,9 +246,13 @@ class SAC(OffPolicyAlgorithm):
         if self.kernel is not None:
             return self.kernel.actor_gradient(rows, float(alpha), self.action_noise(rows))
         logprobs, values = self.actions.logprobs_and_values(rows.obs)
-        loss = actor_loss(logprobs, values, alpha)
+        loss = self.loss_of_actor(logprobs, values, alpha)
         self.learners["actor"].backward(loss)
         return loss.detach(), logprobs.detach()
+
+    def loss_of_actor(self, logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tensor:
+        """One number for log-densities and values of the policy's own actions, (B,) each."""
+        return actor_loss(logprobs, values, alpha)
 
     def action_noise(self, rows: Transitions) -> Array:
         """Of a sample for every row, as the kernel takes it."""
@@ -289,3 +314,6 @@ class CountedActions:
         with torch.no_grad():
             values = self.sac.critics(obs).amin(0)
         return (logprobs.exp() * logprobs).sum(1), (logprobs.exp() * values).sum(1)
+
+
+REFERENCE = Reference(SAC, ["targets_of", "loss_of_critics", "loss_of_actor"], [td_targets, critic_loss, actor_loss])

@@ -7,6 +7,7 @@ The critics are one batched network; actions are stored as -1..1, which is what 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.critic_kernel import CriticStep, fits
+from rl_training.algorithms.kernel_choice import Reference
 from rl_training.algorithms.off_policy import (
     NetworkPolicy,
     OffPolicyAlgorithm,
@@ -87,11 +89,22 @@ class TD3(OffPolicyAlgorithm):
         self.critics = QCritics(ctx.observation_space, space, ctx.network.critic, rng, hp.num_critics)
         self.learner("actor", self.actor)
         self.learner("critics", self.critics)
-        target_actor = cast(DeterministicActor, self.target("actor").network)
-        targets = cast(QCritics, self.target("critics").network)
-        fast = hp.kernel == "auto" and fits(self.actor.backbone, self.critics)
-        self.kernel = TD3Kernel(self.actor, target_actor, self.critics, targets) if fast else None
+        self.target("actor")
+        self.target("critics")
         self.policy = DeterministicPolicy(self.actor, self, hp.exploration_noise)
+
+    @cached_property
+    def kernel(self) -> TD3Kernel | None:
+        """The hand-written gradients, where they are those of this algorithm's losses; decided when first needed."""
+        learnt = {name: learner.network for name, learner in self.learners.items()}
+        targets = {name: target.network for name, target in self.targets.items()}
+        same = learnt["actor"] is self.actor and learnt["critics"] is self.critics
+        stock = type(self.actor) is type(targets["actor"]) is DeterministicActor
+        meant = same and stock and REFERENCE.is_meant(self, [*learnt.values(), *targets.values()])
+        if not (self.hp.kernel == "auto" and meant and fits(self.actor.backbone, self.actor.output, self.critics)):
+            return None
+        target_actor, target_critics = cast(DeterministicActor, targets["actor"]), cast(QCritics, targets["critics"])
+        return TD3Kernel(self.actor, target_actor, self.critics, target_critics)
 
     def update(self, batch: Batch) -> UpdateResult:
         self.updates += 1
@@ -115,13 +128,21 @@ class TD3(OffPolicyAlgorithm):
         if self.kernel is not None:
             return self.kernel.critics_gradient(rows, self.with_noise)
         with torch.no_grad():
-            next_actions = self.with_noise(self.targets["actor"].network(rows.next_obs))
-            next_values = self.targets["critics"].network(rows.next_obs, next_actions).amin(0)
-            targets = td_targets(rows.rewards, rows.discounts, rows.terminated, next_values)
+            targets = self.targets_of(rows)
         values = self.critics(rows.obs, rows.actions)
-        loss = critic_loss(values, targets, rows.weights)
+        loss = self.loss_of_critics(values, targets, rows.weights)
         self.learners["critics"].backward(loss)
         return CriticStep(loss.detach(), values.detach().mean(), (values - targets).detach())
+
+    def targets_of(self, rows: Transitions) -> Tensor:
+        """What the critics should have said of the actions taken, (B,)."""
+        next_actions = self.with_noise(self.targets["actor"].network(rows.next_obs))
+        next_values = self.targets["critics"].network(rows.next_obs, next_actions).amin(0)
+        return td_targets(rows.rewards, rows.discounts, rows.terminated, next_values)
+
+    def loss_of_critics(self, values: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """One number for the values (E, B) of E critics."""
+        return critic_loss(values, targets, weights)
 
     def with_noise(self, actions: Tensor) -> Tensor:
         """The target's actions with their noise, if they have any."""
@@ -139,6 +160,13 @@ class TD3(OffPolicyAlgorithm):
         if self.kernel is not None:
             return self.kernel.actor_gradient(rows)
         with self.learners["critics"].frozen():
-            loss: Tensor = -self.critics(rows.obs, self.actor(rows.obs))[0].mean()
+            loss = self.loss_of_actor(rows)
         self.learners["actor"].backward(loss)
         return loss.detach()
+
+    def loss_of_actor(self, rows: Transitions) -> Tensor:
+        """Minus what the first critic thinks of the actor's actions; the critics are frozen meanwhile."""
+        return cast(Tensor, -self.critics(rows.obs, self.actor(rows.obs))[0].mean())
+
+
+REFERENCE = Reference(TD3, ["targets_of", "loss_of_critics", "loss_of_actor"], [td_targets, critic_loss])

@@ -39,8 +39,8 @@ def is_plain(backbone: nn.Module) -> bool:
         return False
     layers = list(backbone.layers)
     linears, activations = layers[::2], layers[1::2]
-    return all(isinstance(layer, nn.Linear) for layer in linears) and all(
-        isinstance(layer, nn.Tanh | nn.ReLU) for layer in activations
+    return all(type(layer) is nn.Linear for layer in linears) and all(
+        type(layer) in (nn.Tanh, nn.ReLU) for layer in activations
     )
 
 
@@ -53,8 +53,11 @@ def encode(backbone: MLP, obs: TensorObs) -> Array:
 
 def is_plain_ensemble(critics: QCritics) -> bool:
     """Critics of linear layers with one activation the kernel knows behind each."""
-    return critics.encoder is not None and all(
-        isinstance(layer, EnsembleLinear | nn.Tanh | nn.ReLU) for layer in critics.layers
+    if type(critics) is not QCritics or critics.encoder is None:
+        return False
+    layers = [*critics.layers, critics.output]
+    return all(type(layer) is EnsembleLinear for layer in layers[::2]) and all(
+        type(layer) in (nn.Tanh, nn.ReLU) for layer in layers[1::2]
     )
 
 
