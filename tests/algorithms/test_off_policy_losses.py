@@ -14,7 +14,7 @@ import torch
 from rl_training.algorithms.crossq import CrossQ
 from rl_training.algorithms.dqn import DQN, c51_projection, huber, quantile_huber_loss
 from rl_training.algorithms.off_policy import critic_loss, td_targets, to_bounds
-from rl_training.algorithms.sac import SAC, actor_loss, temperature_loss
+from rl_training.algorithms.sac import SAC, actor_loss, allowed_share, temperature_loss
 from rl_training.algorithms.td3 import TD3, smoothed
 from rl_training.config import BackboneConfig, NetworkConfig
 from rl_training.context import BuildContext
@@ -286,3 +286,57 @@ def test_updates_owed_do_not_depend_on_the_number_of_environments():
         owed = [schedule.owed(a, b) for a, b in pairwise(steps)]
         assert sum(owed) == math.floor((steps[-1] - 100) * 0.3)
         assert all(not updates for step, updates in zip(steps[1:], owed, strict=True) if step <= 100)
+
+
+# -- masks and the temperature ----------------------------------------------------------------------------------------
+
+
+def masked_sac(actions: int, allowed: Any, **hparams: Any) -> tuple[SAC, dict[str, Any]]:
+    """Discrete SAC, and a batch whose row i may choose among the first allowed[i] of `actions`."""
+    flags = BoxSpec(np.zeros(actions, np.int8), np.ones(actions, np.int8), np.dtype(np.int8))
+    ctx = BuildContext(DictSpec({"x": OBS, "action_mask": flags}), DiscreteSpec(actions), network=SMALL)
+    rows = batch(size=len(allowed))
+    masks = (np.arange(actions) < np.array(allowed)[:, None]).astype(np.int8)
+    rows |= {name: {"x": rows[name], "action_mask": masks} for name in ("obs", "next_obs")}
+    return SAC(ctx, SACConfig(**hparams)), {**rows, "actions": np.zeros(len(allowed), np.int64)}
+
+
+def test_the_target_entropy_is_one_that_the_allowed_actions_can_have():
+    share = allowed_share(torch.tensor([[1] * 18, [1, 1] + [0] * 16, [1] + [0] * 17, [0] * 18]))
+    assert share.tolist() == pytest.approx([1.0, math.log(2) / math.log(18), 0.0, 0.0])
+    assert (0.89 * math.log(18) * share).tolist() == pytest.approx([2.572431, 0.616901, 0.0, 0.0], abs=1e-6)
+    assert allowed_share(torch.ones(2, 1)).tolist() == [0.0, 0.0]
+
+
+def test_the_temperature_of_masked_actions_by_hand():
+    """Entropies of a uniform policy: log k. Rows of 18, 2 and 1 allowed actions miss their target by -0.11 log k."""
+    sac, rows = masked_sac(18, [18, 2, 1])
+    with torch.no_grad():
+        sac.learners["actor"].parameters.values.zero_()
+    metrics: dict[str, Any] = {}
+    transitions = sac.prepare(rows)
+    sac.improve_temperature(transitions, sac.improve_actor(transitions, 1.0, {}), metrics)
+    grad = sac.learners["temperature"].parameters.grad
+    assert float(grad) == pytest.approx(0.11 * (math.log(18) + math.log(2)) / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("hparams", [{}, {"target_entropy": 2.0}])
+def test_the_temperature_stays_bounded_where_masks_allow_little(hparams: dict[str, Any]):
+    """With one target for all states it rises by a learning rate at every update, whatever the policy does."""
+    sac, rows = masked_sac(18, [2, 2, 1, 2], learning_rate=0.05, **hparams)
+    alphas = [float(torch.as_tensor(sac.update(rows).metrics["alpha"])) for _ in range(300)]
+    assert max(alphas[200:]) < 3.0
+    assert max(alphas[250:]) <= 1.2 * max(alphas[150:250])
+
+
+def test_masks_that_allow_everything_change_nothing():
+    """And without a mask the target is the number it always was."""
+    plain = SAC(context(DiscreteSpec(3)), SACConfig())
+    assert plain.target_entropy == 0.89 * math.log(3)
+    masked, rows = masked_sac(3, [3] * 6)
+    bare = {**rows, **{name: rows[name]["x"] for name in ("obs", "next_obs")}}
+    for _ in range(3):
+        expected, found = plain.update(bare).metrics, masked.update(rows).metrics
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(
+        {name: float(value) for name, value in expected.items()}, rel=1e-6
+    )

@@ -53,7 +53,7 @@ from rl_training.types import (
     UpdateResult,
 )
 
-__all__ = ["SAC", "SPEC", "SACConfig", "actor_loss", "temperature_loss"]
+__all__ = ["SAC", "SPEC", "SACConfig", "actor_loss", "allowed_share", "temperature_loss"]
 
 
 def actor_loss(logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tensor:
@@ -61,9 +61,18 @@ def actor_loss(logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tenso
     return (alpha * logprobs - values).mean()
 
 
-def temperature_loss(log_alpha: Tensor, logprobs: Tensor, target_entropy: float) -> Tensor:
-    """Raises the temperature where the entropy -log pi is below its target."""
+def temperature_loss(log_alpha: Tensor, logprobs: Tensor, target_entropy: Tensor | float) -> Tensor:
+    """Raises the temperature where the entropy -log pi is below its target, one for all states or (B,)."""
     return -(log_alpha * (logprobs + target_entropy)).mean()
+
+
+def allowed_share(mask: Tensor) -> Tensor:
+    """The largest entropy that masks (B, A) leave, as a share of that without one: log(allowed) / log(A), (B,).
+
+    2 of 18 allowed actions leave 0.24; a single one leaves nothing to be random about, 0.
+    """
+    allowed = (mask != 0).sum(1).clamp(min=1).to(torch.float32)
+    return allowed.log() / math.log(max(mask.shape[1], 2))
 
 
 class GaussianActor(nn.Module):
@@ -196,7 +205,7 @@ class SAC(OffPolicyAlgorithm):
         metrics: Metrics = {}
         errors = self.improve_critics(rows, alpha, metrics)
         logprobs = self.improve_actor(rows, alpha, metrics)
-        self.improve_temperature(logprobs, metrics)
+        self.improve_temperature(rows, logprobs, metrics)
         self.targets["critics"].follow(self.hp.tau)
         return UpdateResult(metrics, None if rows.weights is None else errors.abs().mean(0).cpu().numpy())
 
@@ -258,12 +267,14 @@ class SAC(OffPolicyAlgorithm):
         """Of a sample for every row, as the kernel takes it."""
         return self.noise(*rows.actions.flatten(1).shape).numpy()
 
-    def improve_temperature(self, logprobs: Tensor, metrics: Metrics) -> None:
+    def improve_temperature(self, rows: Transitions, logprobs: Tensor, metrics: Metrics) -> None:
         """One step towards the target entropy, where the temperature is learnt."""
         metrics["alpha"] = self.alpha()
         if self.temperature is None:
             return
-        loss = temperature_loss(self.temperature.log_alpha, logprobs, self.target_entropy)
+        mask, target = action_mask(rows.obs), self.target_entropy
+        wanted = target if mask is None else target * allowed_share(mask)
+        loss = temperature_loss(self.temperature.log_alpha, logprobs, wanted)
         metrics["temperature_loss"] = loss.detach()
         self.step("temperature", loss, metrics)
 

@@ -22,7 +22,7 @@ class SACConfig(OffPolicyHparams):
     """Temperature: the weight of the entropy. Null learns it, so that the entropy stays near `target_entropy`."""
     target_entropy: float | None = None
     """Entropy that a learnt temperature aims at, in nats; null is minus the number of action dimensions, for Discrete
-    actions 0.89 of the largest possible."""
+    actions 0.89 of the largest possible. Where a mask allows k of n actions, log k / log n of that."""
     num_critics: int = 2
     """Critics whose minimum is trusted."""
     kernel: Literal["auto", "reference"] = "auto"
