@@ -176,6 +176,12 @@ class Collector:
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
         self.obs = None
 
+    def drop_open_episodes(self) -> None:
+        """Every environment starts a new episode with the next step; what was counted of the open ones is forgotten."""
+        self.is_first, self.resetting = np.ones(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        self.returns, self.lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+        self.obs = None
+
 
 def copy_obs(obs: Any) -> Obs:
     """A copy of an observation: array or dict of arrays."""

@@ -158,6 +158,10 @@ class RewardNormalizer:
         self.statistics.update(returns.reshape(-1) if valid is None else returns[valid])
         return returns
 
+    def drop_open_episodes(self) -> None:
+        """The running returns start anew, without their episodes having ended."""
+        self.open_returns = np.zeros_like(self.open_returns)
+
     def scale(self, rewards: npt.ArrayLike) -> Array:
         """Normalised rewards of any shape; float32 stays float32, anything else becomes float64."""
         rewards = np.asarray(rewards)

@@ -171,6 +171,15 @@ class Stateful(Protocol):
     def load_state_dict(self, state: StateDict, /) -> None: ...
 
 
+@runtime_checkable
+class FollowsEpisodes(Protocol):
+    """A part that remembers something of the episodes which are open."""
+
+    def drop_open_episodes(self) -> None:
+        """All environments start anew, without their episodes having ended: a run goes on with environments that
+        cannot continue theirs. Nothing from before may be joined to what comes."""
+
+
 @dataclass(slots=True)
 class ActResult:
     """One decision for N environments: `actions` is what is stored, `env_actions` what the environment receives."""

@@ -194,6 +194,10 @@ class OffPolicyAlgorithm:
         """Standard normal numbers of the algorithm's own stream."""
         return self.tensor(self.rng.standard_normal(shape, dtype=np.float32))
 
+    def drop_open_episodes(self) -> None:
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.drop_open_episodes()
+
     def scheduled(self, name: str) -> float:
         """The present value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)

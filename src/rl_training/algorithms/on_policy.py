@@ -205,6 +205,10 @@ class OnPolicyAlgorithm:
         if self.policy.normalizer is not None:
             self.policy.normalizer.update(flat_rows(batch["obs"], batch["valid"].reshape(-1)))
 
+    def drop_open_episodes(self) -> None:
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.drop_open_episodes()
+
     def scheduled(self, name: str) -> float:
         """The present value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)

@@ -182,6 +182,18 @@ class ReplayBuffer:
             self.skipped[rows] = True
             self._num_skipped += len(rows)
 
+    def drop_open_episodes(self) -> None:
+        """What comes next does not follow from the newest rows: a step that is no transition goes in between, like the
+        reset rows of NEXT_STEP environments. No window, sequence or episode reaches over it."""
+        if self._size < self.num_envs or not self._in_step:
+            return  # nothing to cut, or rows that nobody may join anyway
+        newest = np.arange(self._written - self.num_envs, self._written) % self.capacity
+        if self.skipped.take(newest).all():
+            return
+        obs, none = self._read("next_obs", newest), np.zeros(self.num_envs, bool)
+        rewards = np.zeros(self.num_envs, np.float32)
+        self.store(VectorStep(obs, self._read("actions", newest), rewards, none, none, none, none, obs))
+
     def _forget_skipped(self, rows: Any) -> None:
         """The marks of rows that are about to be overwritten."""
         self._num_skipped -= int(np.count_nonzero(self.skipped[rows]))

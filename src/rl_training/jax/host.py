@@ -24,6 +24,7 @@ from rl_training.jax.nets import runs_in_numpy
 from rl_training.jax.policy import JaxPolicy
 from rl_training.jax.programs import fingerprint, shape_of, shared
 from rl_training.jax.pytrees import restored, tree_state
+from rl_training.jax.statistics import RewardStatistics
 from rl_training.jax.timetable import WORD, schedule_of
 from rl_training.jax.types import JaxAlgorithm
 from rl_training.registry import check_call, did_you_mean, import_own
@@ -76,6 +77,13 @@ class HostAlgorithm:
 
     def observe(self, batch: Batch) -> None:
         self.state = self._observe(self.state, dense(batch))
+
+    def drop_open_episodes(self) -> None:
+        """The running returns of a reward normaliser start anew."""
+        normalizer = self.state._asdict().get("reward_normalizer")
+        if isinstance(normalizer, RewardStatistics):
+            fresh = normalizer._replace(open_returns=np.zeros_like(normalizer.open_returns))
+            self.state = self.state._replace(reward_normalizer=fresh)
 
     def watched(self) -> Iterator[Array]:
         """What the guard looks at after each update."""

@@ -17,7 +17,7 @@ from typing import Protocol
 from rl_training.budgets import Budget
 from rl_training.checkpoint_seal import fitting
 from rl_training.collector import Episode
-from rl_training.types import CheckpointError, Metrics, Progress, SpaceSpec, StateDict, Stateful
+from rl_training.types import CheckpointError, FollowsEpisodes, Metrics, Progress, SpaceSpec, StateDict, Stateful
 
 
 @dataclass(slots=True)
@@ -126,6 +126,10 @@ class Trainer(ABC):
                 raise CheckpointError(f"the checkpoint has no part '{name}' (it has {', '.join(sorted(state))})")
             with fitting(f"the checkpoint's part '{name}'"):
                 part.load_state_dict(state[name])
+        if not self.exact:
+            for part in {**self.parts(), **self.attached}.values():
+                if isinstance(part, FollowsEpisodes):
+                    part.drop_open_episodes()
 
     def request_stop(self, why: str, *, interrupted: bool = False) -> None:
         """End after the current step. An interrupted run is saved as it stands and can go on as if nothing happened."""
