@@ -65,6 +65,7 @@ def restore(value: Any, environ: Mapping[str, str] | None = None) -> Any:
 def with_secrets(cfg: TrainConfig) -> TrainConfig:
     """A config to run: every `${env:NAME}` in it replaced by that variable's text."""
     mapping = config_to_mapping(cfg)
+    Redactor().mapping(mapping)  # from here on the console hides what it holds, also before there is a run
     restored = restore(mapping)
     return cfg if restored == mapping else parse_config(restored, source="config with its secrets")
 

@@ -161,6 +161,22 @@ def test_no_secret_of_an_error_is_shown_or_kept(
             assert "no answer from ${env:DB_HOST}: password=${env:PASSWORD}" in (run / "logs" / log).read_text()
 
 
+def test_an_environment_that_cannot_be_built_tells_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """There is no run directory yet, and the password stands in the config itself."""
+    kwargs = {"host": "${env:DB_HOST}", "password": "plant-literal-3"}
+    failing(tmp_path, monkeypatch, env={"num_envs": 1, "kwargs": kwargs})
+    with open("failing_env.py", "a") as file:
+        file.write("\n\ndef Env(host, password):\n    raise OSError(f'{password} is wrong at {host}')\n")
+    for words in (["train", "mine.yaml"], ["--traceback", "train", "mine.yaml"], ["train", "mine.yaml", "--dry-run"]):
+        assert main(words) == 1
+        shown = "".join(capsys.readouterr())
+        assert "${env:ENV_KWARGS_PASSWORD} is wrong at ${env:DB_HOST}" in shown
+        assert "plant-" not in shown
+    assert not Path("runs").exists()
+
+
 def test_a_reference_stays_one_wherever_a_config_is_shown_or_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import note, print_json, printable, table
+from rl_training.cli.output import note, print_json, printable, show, table
 
 if TYPE_CHECKING:
     from rl_training.trust import Remembered
@@ -22,7 +22,7 @@ def list_command(arguments: Arguments) -> int:
         rows = [
             [printable(part) for part in (entry.id, entry.given, ", ".join(entry.code) or "-")] for entry in consents
         ]
-        print(table(["id", "agreed", "to"], rows))
+        show(table(["id", "agreed", "to"], rows))
     else:
         note("you have agreed to no code of other people's runs")
     return 0
@@ -40,7 +40,7 @@ def forget_command(arguments: Arguments) -> int:
     if arguments.switch("json"):
         print_json([asdict(entry) for entry in gone])
     for entry in gone if not arguments.switch("json") else ():
-        print(f"forgotten: {printable(entry.id)}")
+        show(f"forgotten: {printable(entry.id)}")
     return 0
 
 
