@@ -57,6 +57,7 @@ FREE: Mapping[str, str] = {
     "training.total_episodes": "the budget",
     "training.stop_at_return": "the budget: when the run may end early",
     "training.stop_episodes": "the budget: when the run may end early",
+    "training.eval_at_start": "a run that has begun has its row of env step 0, or never will",
     "training.checkpoint_frequency": "saving changes no number",
     "checkpoint": "which checkpoints are kept",
     "logging": "what is written and shown",

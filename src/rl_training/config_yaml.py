@@ -41,6 +41,10 @@ BASED_INT = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
 FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 NON_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
+NUMBER_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("float", "int", "bool", "null"))
+CORE_TAGS = NUMBER_TAGS | {f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")}
+"""Tags of YAML itself: what they mark is a plain value anyway."""
+
 
 @dataclass(frozen=True)
 class Document:
@@ -208,13 +212,15 @@ def read_text(path: Path, source: str) -> str:
         raise ConfigError(f"{source}: not a text file in UTF-8 (byte {error.start})") from None
 
 
-def parse_yaml(text: str, source: str) -> Document:
-    """The mapping in a YAML text, `{}` for an empty one."""
-    value, lines = parse_yaml_value(text, source)
+def parse_yaml(text: str, source: str, *, core_tags: bool = False) -> Document:
+    """The mapping in a YAML text, `{}` for an empty one; with `core_tags`, YAML's own (`!!float`) are read."""
+    value, lines = parse_yaml_value(text, source, core_tags=core_tags)
     return _document({} if value is None else value, source, lines)
 
 
-def parse_yaml_value(text: str, source: str, *, numbered: bool = True) -> tuple[Any, dict[tuple[str, ...], int]]:
+def parse_yaml_value(
+    text: str, source: str, *, numbered: bool = True, core_tags: bool = False
+) -> tuple[Any, dict[tuple[str, ...], int]]:
     """Any single YAML value with the lines of its keys; messages name lines if `numbered`."""
 
     def place(line: int) -> str:
@@ -224,7 +230,7 @@ def parse_yaml_value(text: str, source: str, *, numbered: bool = True) -> tuple[
         raise ConfigError(f"{source}: too large for a config: more than {MAX_SIZE:,} characters")
     try:
         checked_text(text)
-        builder = _Builder(PARSER(text))
+        builder = _Builder(PARSER(text), core_tags=core_tags)
         value = builder.document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -279,8 +285,9 @@ def _document(value: Any, source: str, lines: Mapping[tuple[str, ...], int]) -> 
 class _Builder:
     """Values from parser events, by recursion of at most MAX_DEPTH. Flaws of single values are collected."""
 
-    def __init__(self, parser: Any) -> None:
+    def __init__(self, parser: Any, *, core_tags: bool = False) -> None:
         self.parser = parser
+        self.core_tags = core_tags
         self.budget = _Budget()
         self.anchors: dict[str, Any] = {}
         self.lines: dict[tuple[str, ...], int] = {}
@@ -309,7 +316,7 @@ class _Builder:
                 self.problem(event, f"alias {shorten(event.anchor)} of an anchor that is not complete before it")
                 return None
             return _plain(self.anchors[event.anchor], self.budget, depth)
-        if event.tag is not None:
+        if event.tag is not None and not (self.core_tags and event.tag in CORE_TAGS):
             self.problem(event, f"tag {shorten(event.tag)}; tags are not allowed in a config, remove it")
         if isinstance(event, yaml.ScalarEvent):
             self.budget.spend(depth, event.value)
@@ -324,7 +331,8 @@ class _Builder:
 
     def scalar(self, event: Any) -> Any:
         try:
-            return resolve_scalar(event.value) if event.implicit[0] else checked_text(event.value)
+            plain = event.implicit[0] or event.tag in NUMBER_TAGS
+            return resolve_scalar(event.value) if plain else checked_text(event.value)
         except ValueError as error:
             self.problem(event, str(error))
             return None

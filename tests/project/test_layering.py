@@ -25,7 +25,7 @@ weights encoding expressions imports memory_limits error_text gsde budgets termi
 hparams
 config_monitor config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution
-config_loading config_seal config_sweeps config_tuning presets
+config_loading config_seal config_sweeps config_tuning zoo_values config_zoo presets
 context normalization guards metrics_tracker row_log state_tree tensor_blob sealed_files debug_capture
 environment_info secret_names secrets video foreign_code stored_config space_records observations
 logging tensorboard wandb_sink alert_hooks progress_display index runs segments checkpoint_seal checkpoint_folder

@@ -271,6 +271,40 @@ CONFIG_MIGRATE = Command(
     examples=("rl config migrate old.yaml", "rl config migrate old.yaml --write"),
 )
 
+CONFIG_IMPORT_ZOO = Command(
+    name="config import-zoo",
+    summary="turn hyperparameters of the SB3 Zoo into config files",
+    run="rl_training.cli.zoo:import_command",
+    usage="FILE [--env ID] [--algo NAME] [--output FILE|DIR]",
+    arguments=(1, 1),
+    options=(
+        Option(
+            "env",
+            "the one environment to import (default: all that the file names)",
+            "ID",
+        ),
+        Option(
+            "algo",
+            "ppo, a2c, dqn, sac, td3 or ddpg (default: the file's name says)",
+            "NAME",
+        ),
+        Option(
+            "output",
+            "file for one config, folder for several (default: print it)",
+            "PATH",
+        ),
+        JSON,
+        HELP,
+    ),
+    examples=(
+        "rl config import-zoo ppo.yml --env CartPole-v1 > my.yaml",
+        "rl config import-zoo hyperparams/sac.yml --output configs/zoo",
+        "rl config import-zoo tuned.yml --algo td3 --env Pendulum-v1 --output td3.yaml",
+    ),
+    notes="Nothing in the file is evaluated. What has no counterpart is named on stderr and at the top of each config, "
+    "with the reason. What the file leaves out is Stable-Baselines3's default. Nothing is overwritten.",
+)
+
 COMPLETION = Command(
     name="completion",
     summary="print the completion script of a shell",
@@ -287,7 +321,18 @@ COMPLETION = Command(
 
 FIRST = (TRAIN, EVAL, RESUME)
 RUNS = (SWEEP, TUNE, *FINDING, *ANALYSIS, *KEEPING)
-OTHERS = (PRESETS, ALGORITHMS, ENVS, BENCH, *NEW, CONFIG_SHOW, CONFIG_VALIDATE, CONFIG_MIGRATE, COMPLETION)
+OTHERS = (
+    PRESETS,
+    ALGORITHMS,
+    ENVS,
+    BENCH,
+    *NEW,
+    CONFIG_SHOW,
+    CONFIG_VALIDATE,
+    CONFIG_MIGRATE,
+    CONFIG_IMPORT_ZOO,
+    COMPLETION,
+)
 COMMANDS = {command.name: command for command in FIRST + RUNS + OTHERS}
 
 EXIT_CODES = (
