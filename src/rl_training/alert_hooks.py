@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from rl_training.consent import require
+from rl_training.offspring import OUTLIVES
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 """Environment variables that a command gets, with LC_*; nothing else, because the rest may hold secrets."""
@@ -98,7 +99,7 @@ class AlertHook:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env=small_environment(os.environ, self.env),
+            env={**small_environment(os.environ, self.env), OUTLIVES: "1"},
         )
         try:
             process.communicate(alert, self.timeout)

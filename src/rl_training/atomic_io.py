@@ -103,6 +103,16 @@ def fsync_dir(path: Path) -> None:
         os.close(fd)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder, with those above it that are missing, so that its name survives a power cut."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    fault_point("create", path)
+    path.mkdir(exist_ok=True)
+    fsync_dir(path.parent)
+
+
 def sync_file(path: Path) -> None:
     """Make the contents of a file that somebody else wrote survive a power cut."""
     fault_point("fsync", path)

@@ -26,8 +26,8 @@ from typing import Any
 from rl_training.atomic_io import (
     atomic_write,
     discard,
-    fault_point,
     fsync_dir,
+    make_folder,
     remove_leftovers,
     rename,
     temporary_path,
@@ -46,6 +46,7 @@ from rl_training.checkpoint_folder import (
     write_folder,
 )
 from rl_training.checkpoint_seal import ChangedConfigError, ForeignCheckpointError, Seal, SealCheck
+from rl_training.place import Place
 from rl_training.sealed_files import DamagedCheckpointError
 from rl_training.segments import SavedLog, SegmentStore
 from rl_training.state_tree import FlatState, flatten, is_bfloat16, unflatten
@@ -111,6 +112,9 @@ class CheckpointManager:
         self._verified: dict[int, bool] = {}
         self._needed: dict[tuple[int, int], set[str]] = {}
         self._cleaned = False
+        self._place: Place | None = None
+        with suppress(OSError):  # made with the first save where it is not there yet
+            self._place = Place(self.path.parent)
 
     # -- what is there ------------------------------------------------------------------------------------------------
 
@@ -174,6 +178,8 @@ class CheckpointManager:
             self._point(LATEST, step)
         except OSError as error:
             self._cleaned = False
+            if self._place is not None:
+                self._place.check()  # what failed may have failed because the folder has just gone
             raise CheckpointError(self._failure(step, flat.values(), error)) from error
         except DamagedCheckpointError as error:
             raise CheckpointError(
@@ -330,10 +336,11 @@ class CheckpointManager:
     def _prepare(self) -> None:
         """The folder, and once per process what a crash left in it: only a writer may do this, never a reader."""
         self._refuse_link()
+        if self._place is not None:
+            self._place.check()
         if not self.path.is_dir():
-            fault_point("create", self.path)
-            self.path.mkdir(parents=True)
-            fsync_dir(self.path.parent)
+            make_folder(self.path)
+        self._place = self._place or Place(self.path.parent)
         if self._cleaned:
             return
         remove_leftovers(self.path)

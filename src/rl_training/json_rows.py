@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_training.atomic_io import fault_point
+from rl_training.atomic_io import fault_point, fsync_dir
 from rl_training.types import RunError
 
 Row = dict[str, Any]
@@ -153,6 +153,8 @@ class AppendFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._is_new = not path.exists()
+        """The disk may have its rows, but not yet its name."""
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -192,6 +194,12 @@ class AppendFile:
                 if error.errno != errno.EINVAL:  # pipes and some file systems cannot
                     raise self._error(error) from error
             self._unsynced = False
+        if self._is_new:
+            try:
+                fsync_dir(self.path.parent)
+            except OSError as error:
+                raise self._error(error) from error
+            self._is_new = False
 
     def length(self) -> int:
         """Bytes in the file, the buffer included."""

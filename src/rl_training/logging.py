@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TextIO, runtime_checkable
 
+from rl_training.atomic_io import make_folder
 from rl_training.error_text import shortened
 from rl_training.json_rows import AppendFile, Row, encode_row, eval_name, plain_row
 from rl_training.metrics_tracker import MetricsTracker
@@ -67,7 +68,7 @@ class Logger:
         self, logs_dir: Path | str, sinks: Sequence[Sink] = (), *, redact: Callable[[str], str] | None = None
     ) -> None:
         self.logs_dir = Path(logs_dir)
-        self.logs_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(self.logs_dir)
         self.sinks = tuple(sinks)
         self._redact = redact or (lambda text: text)
         self._files = {name: AppendFile(self.logs_dir / name) for name in (METRICS, EPISODES, EVALS, ALERTS)}

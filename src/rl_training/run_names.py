@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rl_training.atomic_io import fsync_dir, make_folder
 from rl_training.registry import did_you_mean
 from rl_training.types import RunError
 
@@ -88,7 +89,7 @@ def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str)
         name = f"{kind}{name}"
     if is_reserved(name):
         name = f"{kind}-{name}"
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     for count in range(1, 100_000):
         path = root / (name if count == 1 else f"{name}-{count}")
         # mkdir is the only test and the only claim: of two processes that try one name, one fails
@@ -96,6 +97,8 @@ def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str)
             path.mkdir()
             for subfolder in subfolders:
                 (path / subfolder).mkdir()
+            # or a power cut would take the whole folder, with all that is saved in it later
+            fsync_dir(root)
             return path
     raise RunError(f"'{root}' already holds 100,000 {kind}s of this second; choose another output_dir")
 

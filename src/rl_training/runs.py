@@ -26,6 +26,7 @@ from rl_training.consent import FLAG, current
 from rl_training.environment_info import GitQuery, GitState, hardware, versions
 from rl_training.foreign_code import foreign_code
 from rl_training.json_rows import parse_row, plain_row
+from rl_training.place import Place
 from rl_training.registry import did_you_mean
 from rl_training.run_lock import Holder, RunLock, read_holder
 from rl_training.run_names import Names, age, claim_directory, env_fn_of, name_part, pick, readable_errors
@@ -73,6 +74,8 @@ class RunDir:
         self.path = path.absolute()
         self.redactor = redactor or Redactor()
         """Hides this run's secrets in whatever else is written here."""
+        self._place: Place | None = None
+        """Set while this process has the run: it must stay where it is."""
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
@@ -257,6 +260,7 @@ class RunDir:
 
     def change_info(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
         """The same where the new values depend on those that are there; what `run.json` then says."""
+        self.check_place()
         with self._exclusive():
             info = self.info()
             info |= change(info)
@@ -292,7 +296,18 @@ class RunDir:
     def lock(self, *, anonymous: bool = False) -> RunLock:
         """Context manager: this process has the run, or RunError names the one that has it. `anonymous` works on a full
         or read-only disk too (see `RunLock`)."""
+        with suppress(OSError):
+            self._place = Place(self.path)
         return RunLock(self.path / ".lock", anonymous=anonymous)
+
+    def check_place(self) -> None:
+        """RunError if the directory was renamed, deleted or replaced since this process has the run."""
+        if self._place is not None:
+            self._place.check()
+
+    def is_in_place(self) -> bool:
+        """Whether the directory is still where it was when this process took the run."""
+        return self._place is None or self._place.is_there()
 
     def holder(self) -> Holder | None:
         """The process that has the run now; None where `status` still says running but nobody is."""
@@ -306,6 +321,7 @@ class RunDir:
         return f"{info['id'][:100]}-{digest[:8]}"
 
     def _write(self, name: str, text: str) -> None:
+        self.check_place()
         with readable_errors(f"cannot write {name} in '{self.path}'"):
             atomic_write(self.path / name, text.encode(errors="surrogateescape"))
 

@@ -18,6 +18,7 @@ from rl_training.envs.watch import EnvWatch
 from rl_training.eval import evaluate_policy
 from rl_training.guards import Guard
 from rl_training.observations import as_batch
+from rl_training.offspring import Offspring
 from rl_training.runs import RunDir
 from rl_training.space_records import Spaces, check_spaces, describe, read_spaces
 from rl_training.types import Array, ConfigError, Policy
@@ -148,7 +149,7 @@ def evaluate(
     directory = RunDir.open(run, output_dir)
     need_env_fn(directory.path, directory.config(secrets=False), env_fn, "evaluate")
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
-    with to_run as cfg, EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
+    with to_run as cfg, Offspring(), EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
         make = eval_env_maker(cfg, env_fn, render=video is not None)
 

@@ -62,6 +62,8 @@ class StopSignals:
         self.received: signal.Signals | None = None
         self.saved = False
         """Set by whoever has saved the last step: what the last words say if the time runs out after that."""
+        self.before_exit: Callable[[], None] | None = None
+        """Called before the process is ended at once: for what must not be left behind."""
         self._request_stop: Callable[[str], None] | None = None
         self._interrupts = 0
         self._previous: dict[signal.Signals, Any] = {}
@@ -102,6 +104,7 @@ class StopSignals:
                 self._thread.join()
         # a thread that outlived this would free the trainer's tensors while the interpreter shuts down
         self._request_stop = None
+        self.before_exit = None
 
     def restore(self) -> None:
         """Signals do again what they did before."""
@@ -153,6 +156,9 @@ class StopSignals:
     def _give_up(self, number: signal.Signals) -> NoReturn:
         state = "the last step is saved" if self.saved else "this step is not saved; the last checkpoint stands"
         _say(f"{number.name}: the time to stop is over: {state}")
+        if self.before_exit is not None:
+            with suppress(Exception):
+                self.before_exit()
         os._exit(EXIT_CODES[number])
 
 

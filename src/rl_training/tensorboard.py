@@ -13,6 +13,7 @@ import time
 from os import getpid
 from pathlib import Path
 
+from rl_training.atomic_io import make_folder
 from rl_training.json_rows import COUNTERS, AppendFile, Row, digest_of, eval_name
 from rl_training.types import StateDict
 
@@ -104,7 +105,7 @@ class EventWriter:
     """
 
     def __init__(self, directory: Path, first_step: int = 0) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         # Files are read in the order of their names and never again once a later one was begun.
         stamps = [int(match[1]) for path in directory.iterdir() if (match := _STAMP.search(path.name))]
         stamp = max([int(time.time()), *(stamp + 1 for stamp in stamps)])

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -46,6 +46,7 @@ from rl_training.error_text import describe
 from rl_training.eval import EvalResult, evaluate_policy
 from rl_training.logging import Logger, Sink
 from rl_training.monitoring import MonitorCallback
+from rl_training.offspring import Offspring
 from rl_training.progress_display import Display
 from rl_training.registry import loggers
 from rl_training.resuming import record_changes, record_damage, record_first_budget, take_over
@@ -116,7 +117,7 @@ def train(
         written = replace(written, env_id=env_fn_id(env_fn))
     cfg = with_secrets(written)
     threads = pinned_threads(cfg.training.num_threads, cfg.backend)
-    with given_by_user(), signals or StopSignals() as signals, EnvWatch(), threads:
+    with given_by_user(), supervised(signals) as signals, threads:
         trainer = build_trainer(cfg, env_fn)
         try:
             users = user_parts(cfg, objects, env_fn)
@@ -151,7 +152,7 @@ def resume(
     """
     directory = RunDir.open(run, output_dir)
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
-    with to_run as cfg, signals or StopSignals() as signals, EnvWatch(), directory.lock():
+    with to_run as cfg, supervised(signals) as signals, directory.lock():
         need_env_fn(directory.path, cfg, env_fn, "resume")
         sealing = SealCheck(Seal.of(directory), allow_changed_config)
         CheckpointManager(directory.path, sealing=sealing).check_seal()
@@ -183,6 +184,14 @@ def with_budget(cfg: TrainConfig, total_timesteps: int) -> TrainConfig:
     """A config with another budget; the rhythm of evaluations stays that of the budget the run was started with."""
     training = replace(cfg.training, total_timesteps=total_timesteps, eval_frequency=cfg.training.eval_steps)
     return replace(cfg, training=training)
+
+
+@contextmanager
+def supervised(signals: StopSignals | None) -> Iterator[StopSignals]:
+    """Around a whole run: signals stop it, an environment that is stuck is named, what it starts ends with it."""
+    with signals or StopSignals() as signals, Offspring() as offspring, EnvWatch():
+        signals.before_exit = offspring.end
+        yield signals
 
 
 def execute(
@@ -289,8 +298,11 @@ def restore(trainer: Trainer, cfg: TrainConfig, run: RunDir, logger: Logger, man
 def record_failure(trainer: Trainer, run: RunDir, logger: Logger, error: BaseException, *, saved: bool) -> None:
     """Leave the terminal and the run directory in order; a full disk must not hide what really happened."""
     interrupted = isinstance(error, KeyboardInterrupt)
+    in_place = run.is_in_place()
     for callback in trainer.callbacks:
-        if not interrupted and hasattr(callback, "on_failure"):
+        # a capture of the failed update has no folder any more if the run's own has gone; an alert needs none
+        may_write = in_place or isinstance(callback, MonitorCallback)
+        if not interrupted and may_write and hasattr(callback, "on_failure"):
             with suppress(Exception):
                 callback.on_failure(trainer, error)
         if isinstance(callback, ProgressCallback):
@@ -375,6 +387,7 @@ def build_callbacks(
 
         def record(path: Path) -> Path:
             result = evaluate(episodes=1, record=True)
+            run.check_place()
             return write_video(path, result.frames, fps=result.fps)
 
         callbacks.append(("video", VideoCallback(record, run.videos, cfg.logging.video_frequency)))

@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from rl_training.atomic_io import fault_point, fsync_dir, rename, temporary_path
+from rl_training.atomic_io import fault_point, fsync_dir, make_folder, rename, temporary_path
 from rl_training.signals import shielded
 from rl_training.types import Array, ConfigError, RunError
 
@@ -45,7 +45,7 @@ def write_video(path: str | Path, frames: Iterable[Array], fps: float) -> Path:
     ffmpeg = find_ffmpeg()
     temporary = temporary_path(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         fault_point("create", temporary)
         _encode(ffmpeg, temporary, frames, fps)
         fault_point("fsync", temporary)

@@ -18,6 +18,7 @@ from rl_training.config import WandbConfig
 from rl_training.config_loading import config_to_mapping
 from rl_training.error_text import describe
 from rl_training.json_rows import Row, eval_name
+from rl_training.offspring import OUTLIVES
 from rl_training.runs import RunDir
 
 INIT_SECONDS = 30.0
@@ -60,7 +61,12 @@ class WandbSink:
                 settings=settings,
             )
 
-        self._guarded(start)
+        # its service goes on sending after the run, and serves the next one
+        os.environ[OUTLIVES] = "1"
+        try:
+            self._guarded(start)
+        finally:
+            del os.environ[OUTLIVES]
 
     def log(self, row: Row, /) -> None:
         if self._run is not None:

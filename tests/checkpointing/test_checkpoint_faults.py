@@ -235,3 +235,32 @@ def test_an_interrupt_leaves_nothing_behind(run_dir: Path) -> None:
         manager.save(parts_of(99), step=10)
     assert names_in(run_dir) == {"latest", "step_000000000000", "step_000000000010"}
     assert_same(manager.load_latest().parts, parts_of(10))
+
+
+def power_points(folder: Path, every: int, fates: list[str]) -> dict[str, int]:
+    result = subprocess.run(
+        [sys.executable, HERE / "power_points.py", folder, str(every), *fates],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    counts: dict[str, int] = json.loads(result.stdout)
+    return counts
+
+
+FATES = ["all lost", "names kept", "contents kept"]
+
+
+def test_the_power_goes_at_a_sample_of_points(run_dir: Path) -> None:
+    """Everything since the last fsync is lost, or any part of it."""
+    counts = power_points(run_dir / "power", 7, [*FATES, "chance 1"])
+    assert sum(counts.values()) > 100
+
+
+@pytest.mark.slow
+def test_the_power_goes_at_every_point(run_dir: Path) -> None:
+    counts = power_points(run_dir / "power", 1, [*FATES, *(f"chance {seed}" for seed in range(8))])
+    print(f"{sum(counts.values())} images")
+    assert sum(counts.values()) > 3000

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -63,3 +65,21 @@ class Sticky(CartPoleEnv):
             for _ in range(2):  # the second time it waits for itself
                 ctypes.CDLL(None).pthread_mutex_lock(mutex)
         return super().step(action)
+
+
+class Forker(Sticky):
+    """Starts a program, a daemon in a session of its own and a forked copy of itself, and never looks after them.
+
+    Their pids are lines of the file FORK_FILE.
+    """
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        program = subprocess.Popen(["sleep", "1000"]).pid
+        daemon = int(subprocess.check_output(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"]))
+        if (copy := os.fork()) == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(1000)
+            os._exit(0)
+        with open(os.environ["FORK_FILE"], "a") as file:
+            file.write("".join(f"{pid}\n" for pid in (program, daemon, copy)))
+        super().__init__(render_mode=render_mode)

@@ -26,7 +26,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "checkpointing"))
+from power_loss import PowerLoss, fate_of
+
 from rl_training import atomic_io
+from rl_training.checkpointing import CheckpointManager
 from rl_training.cli import main
 
 PRELOAD = (
@@ -53,7 +57,8 @@ class Fault:
     the run directory (what is different every time is `*`), and the how manieth of that name.
 
     kind "record" writes the names to the file `at`; "kill" kills the process before the operation `at`, "stop" sends it
-    SIGTERM there; "full" lets the disk be full from there on, for everything that needs space.
+    SIGTERM there; "power" cuts the power there (see `Power`); "full" lets the disk be full from there on, for all
+    that needs space.
     """
 
     def __init__(self, kind: str, at: str) -> None:
@@ -61,21 +66,63 @@ class Fault:
         self.at = at
         self.seen: Counter[str] = Counter()
         self.full = False
+        self.power = Power(**json.loads(at)) if kind == "power" else None
 
     def __call__(self, operation: str, path: Path) -> None:
-        depth = next(depth for depth, part in enumerate(path.parts) if "__seed" in part)
-        name = f"{operation} {'/'.join(UNPREDICTABLE.sub('*', part) for part in path.parts[depth + 1 :]) or '.'}"
+        depth = next((depth for depth, part in enumerate(path.parts) if "__seed" in part), None)
+        inside = () if depth is None else path.parts[depth + 1 :]
+        place = "/".join(UNPREDICTABLE.sub("*", part) for part in inside) or "."
+        name = f"{operation} {place if depth is not None else '..'}"
         self.seen[name] += 1
         name = f"{name} {self.seen[name]}"
         if self.kind == "record":
             with open(self.at, "a") as file:
                 file.write(f"{name}\n")
+        elif self.kind == "power":
+            self.power.cut(name)
         elif self.kind in SIGNALS and name == self.at:
             os.kill(os.getpid(), SIGNALS[self.kind])
         elif self.kind == "full":
             self.full = self.full or name == self.at
             if self.full and (operation in ("create", "write") or (operation == "fsync" and path.is_file())):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+class Power:
+    """Cuts the power at the operation `point`: puts what the disk of `root` could then have into `image` and kills the
+    process. Without a `point` it makes an image for every operation instead, in a folder each, and nothing is killed.
+
+    Beside each image a file says which step the run had been told was saved, and whether the run was told to be over.
+    """
+
+    def __init__(self, root: str, image: str, fate: str, point: str | None = None) -> None:
+        self.disk = PowerLoss(Path(root))
+        self.image = Path(image)
+        self.fate = fate
+        self.point = point
+        self.saved = -1
+        self.count = 0
+        os.fsync = self.disk.fsync
+        save = CheckpointManager.save
+
+        def telling(manager: CheckpointManager, *words: Any, **options: Any) -> Path:
+            folder = save(manager, *words, **options)
+            self.saved = options["step"]
+            return folder
+
+        CheckpointManager.save = telling  # type: ignore[method-assign]
+
+    def cut(self, name: str, *, over: bool = False) -> None:
+        self.disk.look()
+        if self.point is not None and self.point != name:
+            return
+        self.count += 1
+        target = self.image if self.point is not None else self.image / f"{self.count:04d}"
+        self.disk.image(target, fate_of(self.fate if self.fate != "chance" else f"chance {self.count}"))
+        told = {"point": name, "saved": self.saved, "over": over}
+        target.with_name(f"{target.name}.json").write_text(json.dumps(told))
+        if self.point is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run(request: dict[str, Any]) -> None:
@@ -92,8 +139,11 @@ def run(request: dict[str, Any]) -> None:
         if request["fault"] is None:
             code = main(request["words"])
         else:
-            with atomic_io.fault_hook(Fault(**request["fault"])):
+            fault = Fault(**request["fault"])
+            with atomic_io.fault_hook(fault):
                 code = main(request["words"])
+            if fault.power is not None:
+                fault.power.cut("the end", over=True)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -53,6 +53,7 @@ from rl_training.envs.worker_protocol import (
     read_message,
 )
 from rl_training.error_text import TEXT_LIMIT, describe, message_of, traceback_text
+from rl_training.offspring import adopt_orphans, children_of, end_all, is_running, outlives
 from rl_training.types import RLTrainingError
 
 PRELOAD = ("rl_training.envs.factory",)
@@ -83,6 +84,7 @@ def serve(control_fd: int) -> None:
     gc.collect()
     gc.freeze()
     children: set[int] = set()
+    adopt_orphans(True)
     with suppress(ConnectionError):
         while _serve_one(control, children):
             continue
@@ -90,6 +92,17 @@ def serve(control_fd: int) -> None:
         os.kill(pid, signal.SIGKILL)
     for pid in children:
         os.waitpid(pid, 0)
+    end_orphans(set())
+
+
+def end_orphans(workers: set[int]) -> None:
+    """End what the environments of ended workers have left behind: this process has adopted it."""
+
+    def living() -> set[int]:
+        found = children_of(os.getpid()) - workers
+        return {pid for pid in found if is_running(pid) and not outlives(pid)}
+
+    end_all(living)
 
 
 def _serve_one(control: socket.socket, children: set[int]) -> bool:
@@ -108,6 +121,8 @@ def _serve_one(control: socket.socket, children: set[int]) -> bool:
         ended, status = os.waitpid(pid, os.WNOHANG)
         answer = os.waitstatus_to_exitcode(status) if ended else STILL_RUNNING
         children.discard(ended)
+        if ended:
+            end_orphans(children)
     control.sendall(ANSWER.pack(answer))
     return True
 
@@ -142,6 +157,7 @@ def run_worker(server: int, channel_fd: int, memory_fd: int, trace_fd: int) -> i
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGKILL))
     if os.getppid() != server:
         return 1
+    adopt_orphans(True)  # a daemon of a living worker stays below it; that of a dead one goes to the server
     os.set_blocking(trace_fd, False)
     faulthandler.enable(trace_fd, all_threads=False)
     faulthandler.register(TRACE_SIGNAL, trace_fd, all_threads=False)

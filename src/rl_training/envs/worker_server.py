@@ -28,6 +28,7 @@ from rl_training.envs.worker_protocol import (
     pack,
     read_message,
 )
+from rl_training.offspring import spared
 from rl_training.signals import shielded
 from rl_training.types import EnvError
 
@@ -67,6 +68,7 @@ class WorkerServer:
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", code], stdin=subprocess.DEVNULL, pass_fds=[fd], env=environ
             )
+        spared.add(self._process.pid)  # it sees the end of this process, and ends the workers and what they started
 
     @property
     def alive(self) -> bool:
@@ -111,6 +113,7 @@ class WorkerServer:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+            spared.discard(self._process.pid)
 
 
 _shared: WorkerServer | None = None

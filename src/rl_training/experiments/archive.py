@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from rl_training import index
-from rl_training.atomic_io import TEMPORARY, discard, fsync_dir, rename, sync_file, sync_tree, temporary_path
+from rl_training.atomic_io import (
+    TEMPORARY,
+    discard,
+    fsync_dir,
+    make_folder,
+    rename,
+    sync_file,
+    sync_tree,
+    temporary_path,
+)
 from rl_training.experiments.archive_files import LIMITS, extract
 from rl_training.experiments.cleanup import clean
 from rl_training.run_names import readable_errors
@@ -43,7 +52,7 @@ def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Pa
     with run.lock(anonymous=True), readable_errors(f"cannot write '{target}'"):
         if run.info().get("cleaned"):
             raise RunError(f"run '{run.path}' was cleaned up; there is nothing left to pack")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         with _claimed(target.parent, is_folder=False) as temporary:
             size = _write(run.path, temporary, compresslevel=6)
             if size > LIMITS.allowed(temporary.stat().st_size, size):  # an import would take it for a bomb
@@ -62,7 +71,7 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
     What was left of it after a cleaning is replaced; any other run of that name is not.
     """
     with readable_errors(f"cannot import '{archive}'"):
-        output_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(output_dir)
         with _claimed(output_dir, is_folder=True) as temporary:
             folder = temporary / "run"  # deeper, so that nobody takes what is half there for a run
             name = extract(archive, folder)
