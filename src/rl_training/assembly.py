@@ -223,7 +223,7 @@ def check_supported(cfg: TrainConfig) -> None:
 
 def prepare_jax(cfg: TrainConfig) -> None:
     """Set jax up before anything computes with it."""
-    if importlib.util.find_spec("jax") is None:
+    if any(importlib.util.find_spec(name) is None for name in ("jax", "jaxlib")):
         raise ConfigError("backend: 'jax' needs an extra: pip install 'rl-training[jax]'")
     if cfg.monitor.debug.enabled:
         raise ConfigError(

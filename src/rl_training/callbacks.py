@@ -18,6 +18,7 @@ from rl_training.checkpointing import CheckpointManager
 from rl_training.collector import Episode
 from rl_training.config import TrainingConfig
 from rl_training.eval import EvalResult
+from rl_training.formatting import number_text
 from rl_training.guards import Guard, Suspects, part_suspects
 from rl_training.logging import Logger
 from rl_training.progress_display import Display
@@ -102,7 +103,7 @@ class EvalCallback(Callback):
                 result = result.followed_by(self.evaluate(episodes=enough - episodes, first=episodes))
         metrics = self.log(trainer, result)
         if self.is_solved(result):
-            score = f"{metrics['return_mean']:.1f} over {len(result.returns)} episodes"
+            score = f"{number_text(metrics['return_mean'])} over {len(result.returns)} episodes"
             trainer.request_stop(f"solved: evaluation return {score} >= {self.training.stop_at_return:g}")
         return {f"eval/{name}": value for name, value in metrics.items()}
 

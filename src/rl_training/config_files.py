@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rl_training.config_keys import document_layer, merge, merged
 from rl_training.config_yaml import (
@@ -34,6 +34,16 @@ Chain = tuple[tuple[str, str], ...]
 """The files that led to a base: real path and label of each."""
 MAX_NAME = 200
 """Longest name that is compared with others for a suggestion."""
+
+Kind = Literal["train", "sweep", "tune"]
+KINDS: dict[str, str] = {"train": "config for training", "sweep": "sweep file", "tune": "tuning file"}
+TRAIN_KEYS = frozenset(
+    {"algo", "algorithm", "env_id", "env", "environment", "experiment", "hparams", "network", "buffer", "training"}
+    | {"base", "backend", "checkpoint", "logging", "monitor", "callbacks"}
+)
+"""Top-level keys that only the config of a run has."""
+TUNE_KEYS = frozenset({"space", "sampler", "pruner", "metric", "aggregate", "direction"})
+"""Keys that only a tuning file has."""
 
 
 @cache
@@ -72,7 +82,12 @@ class ConfigFile:
     label: str
 
     def read(self) -> Document:
-        return read_document(self.path, self.label)
+        document = read_document(self.path, self.label)
+        if not document.tree:
+            raise ConfigError(
+                f"{self.label} is empty; 'rl config show ppo/cartpole' prints a whole config to start from"
+            )
+        return document
 
 
 def find_config(name: str | Path) -> ConfigFile:
@@ -134,8 +149,7 @@ def _add_with_bases(document: Document, path: Path | None, chain: Chain, found: 
         raise ConfigError(f"a circle of bases: {way}")
     if len(chain) >= MAX_BASES or len(found) >= MAX_BASES:
         raise ConfigError(f"more than {MAX_BASES} bases: {way}")
-    if is_sweep(document):
-        raise ConfigError(f"{document.source}: a sweep file, not the config of one run; its base_config names that")
+    check_kind(document, "train")
     below = old_defaults(document)
     document = migrate_document(document)
     bases = document_layer(document, own_hparams=True).tree.get("base")
@@ -151,6 +165,26 @@ def _add_with_bases(document: Document, path: Path | None, chain: Chain, found: 
             raise ConfigError(f"{way}: base {error}") from None
         _add_with_bases(file.read(), file.path, (*chain, here), found)
     found.append(document)
+
+
+def kind_of(document: Document) -> Kind | None:
+    """The command that a file is for; None where its keys do not tell."""
+    keys = {key.split(".")[0] for key in document.tree}
+    if "base_config" in keys:
+        return "tune" if keys & TUNE_KEYS else "sweep"
+    return "train" if keys & TRAIN_KEYS else None
+
+
+def check_kind(document: Document, wanted: Kind) -> None:
+    """ConfigError with the right command where a file is for another one. A sweep's `ranges` may be tuned too."""
+    kind = kind_of(document)
+    if kind in (None, wanted) or (kind == "sweep" and wanted == "tune" and "trials" not in document.tree):
+        return
+    name = document.source.removeprefix("preset ")
+    cure = f"'rl {kind} {name}' runs it"
+    if kind == "train":
+        cure += f"; a {KINDS[wanted]} names it as its base_config"
+    raise ConfigError(f"{document.source}: this is a {KINDS[kind]}, not a {KINDS[wanted]}; {cure}")
 
 
 def is_sweep(document: Document) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config import CONFIG_VERSION, MAX_SEED, SECTION
-from rl_training.config_files import ConfigFile, find_base, find_config, is_sweep, with_bases
+from rl_training.config_files import ConfigFile, check_kind, find_base, find_config, is_sweep, with_bases
 from rl_training.config_keys import Origin, canonical_key, merged
 from rl_training.config_resolution import check_tree, is_builtin, merged_layer, resolve
 from rl_training.config_validation import check, located, raise_problems
@@ -107,6 +107,7 @@ def parse_sweep(mapping: Mapping[str, Any], *, source: str = "sweep") -> SweepCo
 
 def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
     """A sweep as written, checked; `folder` is where its paths start."""
+    check_kind(document, "sweep")
     sweep: SweepConfig | None
     sweep, problems = check(SweepConfig, document.tree, lambda value: value)
     raise_problems(located(problem, _lines(document), document.source) for problem in problems)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.config import CONFIG_VERSION, MAX_SEED, SECTION
-from rl_training.config_files import find_config
+from rl_training.config_files import TUNE_KEYS, check_kind, find_config
 from rl_training.config_keys import canonical_key
 from rl_training.config_loading import load_config
 from rl_training.config_sweeps import MAX_TRIALS, RangeConfig, find_sweep_base, resolve_sweep
@@ -25,8 +25,6 @@ from rl_training.types import ConfigError
 
 SAMPLERS = ("tpe", "random", "qmc", "gp", "cmaes")
 PRUNERS = ("wilcoxon", "median", "none")
-TUNE_KEYS = frozenset({"space", "sampler", "pruner", "metric", "aggregate", "direction"})
-"""Keys that no sweep file has."""
 NO_SPACE = "none"
 
 
@@ -114,6 +112,7 @@ def _spaces() -> Path:
 
 
 def _resolved(document: Document, folder: Path) -> TuneConfig:
+    check_kind(document, "tune")
     tune: TuneConfig | None
     tune, problems = check(TuneConfig, document.tree, lambda value: value)
     raise_problems(located(problem, {}, document.source) for problem in problems)

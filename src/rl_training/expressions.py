@@ -16,14 +16,20 @@ Row = Mapping[str, Any]
 Lookup = Callable[[Row], Any]
 """Finds the value of a key in a row; None where it has none."""
 Predicate = Callable[[Row], bool]
+_OPERATORS = "= != > >= < <= ~"
+_COMPARISON = r"(?P<key>[A-Za-z_][\w./-]*)\s*(?P<operator>==|!=|>=|<=|=|>|<|~)\s*"
 _TOKEN = re.compile(
-    r"""\s*(?:
+    rf"""\s*(?:
         (?P<open>\() | (?P<close>\))
       | (?P<word>and|or|not)(?=[\s()]|$)
-      | (?P<key>[A-Za-z_][\w./-]*)\s*(?P<operator>==|!=|>=|<=|=|>|<|~)\s*(?P<value>"[^"]*"|'[^']*'|[^\s()]+)
+      | {_COMPARISON}(?P<value>"[^"]*"|'[^']*'|[^\s()\[\]{{}}"'=<>!~][^\s()\[\]{{}}"'=<>]*)
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
+_NO_VALUE = re.compile(rf"\s*{_COMPARISON}")
+_NO_OPERATOR = re.compile(r"\s*[A-Za-z_][\w./-]*")
+Check = Callable[[str, str, str], "str | None"]
+"""Of a key, an operator and a value as typed: why they do not go together, or None."""
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda found, wanted: found == wanted,
     "==": lambda found, wanted: found == wanted,
@@ -36,21 +42,29 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def parse_expression(text: str, find_key: Callable[[str], Lookup], *, what: str, example: str) -> Predicate:
-    """What `text` asks of a row. `find_key` turns a key as typed into its lookup; messages call the text a `what`."""
-    return _Parser(text, find_key, what, example).whole()
+def parse_expression(
+    text: str, find_key: Callable[[str], Lookup], *, what: str, example: str, check: Check | None = None
+) -> Predicate:
+    """What `text` asks of a row; ConfigError says where it cannot be read, and why.
+
+    `find_key` turns a key as typed into its lookup; messages call the text a `what`.
+    """
+    return _Parser(text, find_key, what, example, check).whole()
 
 
 class _Parser:
     """Recursive descent: `or` binds least, then `and`, then `not`."""
 
-    def __init__(self, text: str, find_key: Callable[[str], Lookup], what: str, example: str) -> None:
+    def __init__(
+        self, text: str, find_key: Callable[[str], Lookup], what: str, example: str, check: Check | None
+    ) -> None:
         if len(text) > MAX_LENGTH:
             raise ConfigError(f"a {what} of {len(text)} characters is too long")
         self.text = text
         self.find_key = find_key
         self.what = what
         self.example = example
+        self.check = check
         self.tokens = list(self._tokens())
         self.position = 0
 
@@ -60,7 +74,9 @@ class _Parser:
         except RecursionError:
             raise ConfigError(f"the {self.what} is nested too deeply") from None
         if self.position < len(self.tokens):
-            raise self.error(self.tokens[self.position].start())
+            token = self.tokens[self.position]
+            why = "this ')' has no '('" if token["close"] else "'and' or 'or' is missing before it"
+            raise self.error(token.start(), why)
         return predicate
 
     def either(self) -> Predicate:
@@ -80,22 +96,27 @@ class _Parser:
             inner = self.one()
             return lambda row: not inner(row)
         if self.position == len(self.tokens):
-            raise self.error(len(self.text))
+            raise self.error(len(self.text), "a comparison is missing")
         token = self.tokens[self.position]
         if token["word"] or token["close"]:
-            raise self.error(token.start())
+            raise self.error(token.start(), "a comparison is missing before it")
         self.position += 1
         if token["key"]:
             return self.comparison(token)
         inside = self.either()
-        if self.position == len(self.tokens) or not self.tokens[self.position]["close"]:
-            raise self.error(len(self.text))
+        if self.position == len(self.tokens):
+            raise self.error(len(self.text), "a ')' is missing")
+        if not self.tokens[self.position]["close"]:
+            raise self.error(self.tokens[self.position].start(), "'and', 'or' or ')' is missing before it")
         self.position += 1
         return inside
 
     def comparison(self, token: re.Match[str]) -> Predicate:
         lookup, operator, text = self.find_key(token["key"]), token["operator"], token["value"]
-        wanted = text[1:-1] if text[0] in "\"'" and text[0] == text[-1] and len(text) > 1 else text
+        wanted = text[1:-1] if text[0] in "\"'" else text
+        why = self.check(token["key"], operator, wanted) if self.check else None
+        if why is not None:
+            raise self.error(token.start("value"), why)
         return lambda row: holds(lookup(row), operator, wanted)
 
     def takes(self, word: str) -> bool:
@@ -108,14 +129,27 @@ class _Parser:
         while self.text[position:].strip():
             token = _TOKEN.match(self.text, position)
             if token is None:
-                raise self.error(position)
+                raise self._unreadable(position)
             yield token
             position = token.end()
 
-    def error(self, position: int) -> ConfigError:
+    def _unreadable(self, position: int) -> ConfigError:
+        """What is wrong where no token begins."""
+        if start := _NO_VALUE.match(self.text, position):
+            rest, before = self.text[start.end() :], start[0].strip()
+            if rest[:1] in ("'", '"') and rest:
+                return self.error(start.end(), "this quote is not closed")
+            why = f"a value is missing after '{before}'" if not rest.strip(" )") else f"'{rest[0]}' begins no value"
+            return self.error(start.end(), f"{why}; quote a value with such characters" if rest.strip() else why)
+        if start := _NO_OPERATOR.match(self.text, position):
+            return self.error(start.end(), f"an operator ({_OPERATORS}) is missing after '{start[0].strip()[:40]}'")
+        return self.error(position, "a key is missing")
+
+    def error(self, position: int, why: str) -> ConfigError:
         rest = self.text[position:].strip()
-        where = f"near '{rest[:40]}'" if rest else "at its end"
-        return ConfigError(f"cannot read the {self.what} '{self.text[:200]}' {where}; write it like \"{self.example}\"")
+        where = f"near '{rest[:40]}' (character {self.text.index(rest, position) + 1})" if rest else "at its end"
+        whole = f"'{self.text[:200]}'"
+        return ConfigError(f'cannot read the {self.what} {whole} {where}: {why}; write it like "{self.example}"')
 
 
 def holds(found: Any, operator: str, wanted: str) -> bool:

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any, Literal, Protocol, TextIO
 
+from rl_training.formatting import number_text, wrapped
 from rl_training.terminal_text import printable
 
 Style = Literal["auto", "bar", "plain"]
@@ -132,8 +133,8 @@ class Display:
 
 
 def wants_bar(stream: TextIO) -> bool:
-    """A bar only where a person watches a terminal that can move its cursor."""
-    plain = any(os.environ.get(name) for name in ("NO_COLOR", "CI")) or os.environ.get("TERM") == "dumb"
+    """A bar only where a person watches a terminal that can move its cursor; NO_COLOR takes only its colours."""
+    plain = bool(os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
     return not plain and stream.isatty()
 
 
@@ -144,9 +145,9 @@ def progress_line(display: Display) -> str:
         percent = min(100 * display.env_steps // display.total, 100)
         parts = [f"env_steps {display.env_steps}/{display.total} ({percent}%)"]
     if display.return_mean is not None:
-        parts.append(f"return {display.return_mean:.1f}")
+        parts.append(f"return {number_text(display.return_mean)}")
     if display.eval_return is not None:
-        parts.append(f"eval {display.eval_return:.1f}")
+        parts.append(f"eval {number_text(display.eval_return)}")
     if display.rate:
         parts.append(f"{display.rate:.0f} steps/s")
     if display.seconds_left:
@@ -191,7 +192,7 @@ class _Lines:
         self._shown = display.env_steps
 
     def message(self, text: str) -> None:
-        self._stream.write(f"{text}\n")
+        self._stream.write(f"{wrapped(text, self._stream)}\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -209,6 +210,7 @@ class _Bar:
             def on_broken_pipe(self) -> None:
                 raise  # rich would end the process here
 
+        self._stream = stream
         self._progress = Progress(
             BarColumn(bar_width=30),
             TextColumn("{task.description}"),
@@ -230,7 +232,8 @@ class _Bar:
         self._progress.refresh()
 
     def message(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        words = wrapped(text, self._stream)
+        self._progress.console.print(words, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         atexit.unregister(self.close)

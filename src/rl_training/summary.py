@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.environment_info import peak_memory_bytes
+from rl_training.formatting import number_text
 from rl_training.json_rows import number_of, read_rows
 from rl_training.run_names import env_fn_of
 from rl_training.runs import RunDir
@@ -48,10 +49,10 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     names = ("eval/return_mean", "eval/return_std", "rollout/return_mean")
     score, spread, training = (number_of(metrics, name) for name in names)
     if score is not None:
-        around = "" if spread is None else f" +- {spread:.1f}"
-        lines.append(f"  return     {score:.1f}{around} (last evaluation)")
+        around = "" if spread is None else f" +- {number_text(spread)}"
+        lines.append(f"  return     {number_text(score)}{around} (last evaluation)")
     elif training is not None:
-        lines.append(f"  return     {training:.1f} (training episodes)")
+        lines.append(f"  return     {number_text(training)} (training episodes)")
     lines.append(f"  time       {time_breakdown(trainer)}")
     lines.append(f"  run        {run.path}")
     if trainer.interrupted:

@@ -20,6 +20,7 @@ from rl_training.error_text import describe
 from rl_training.json_rows import Row, eval_name
 from rl_training.offspring import OUTLIVES
 from rl_training.runs import RunDir
+from rl_training.types import ConfigError
 
 INIT_SECONDS = 30.0
 
@@ -31,7 +32,7 @@ class WandbSink:
         try:
             import wandb
         except ImportError as error:
-            raise ImportError("logging to W&B needs an extra: pip install 'rl-training[tracking]'") from error
+            raise ConfigError("logging to W&B needs an extra: pip install 'rl-training[tracking]'") from error
         self._run: Any = None
         mode: Any = os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
         if mode == "offline" and "WANDB_MODE" not in os.environ:

@@ -208,7 +208,7 @@ def test_an_unknown_environment(capsys: Captured, tmp_path: Path) -> None:
 
 def test_a_missing_extra(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minigrid", None)
-    message = refusal(capsys, ["train", "--env-id", "MiniGrid-Empty-5x5-v0"], 1)
+    message = refusal(capsys, ["train", "--env-id", "MiniGrid-Empty-5x5-v0"], 2)
     assert "pip install 'rl-training[minigrid]'" in message
 
 

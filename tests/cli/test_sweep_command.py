@@ -185,8 +185,10 @@ def test_the_array_job_trains_one_run_per_task(capsys: Captured) -> None:
 def test_a_dry_run_shows_the_trials(capsys: Captured) -> None:
     assert main(["sweep", "sweep.yaml", "--dry-run", "--seed=1..3"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.splitlines()[1].split() == ["0", "0.001", "0.1"]
-    assert captured.err.startswith("4 trials x 3 seeds on ")
+    lines = captured.out.splitlines()
+    assert lines[0] == "Plan  4 trials x 3 seeds = 12 runs, 2 at a time"
+    assert lines[4].split() == ["0", "0.001", "0.1"]
+    assert captured.err == "dry run: nothing was written\n"
     assert not Path("runs").exists()
 
 
@@ -195,7 +197,7 @@ def test_a_dry_run_shows_the_trials(capsys: Captured) -> None:
     [
         ([], "needs a sweep file"),
         (["sweep.yaml", "--config=base.yaml"], "two configs are named"),
-        (["base.yaml"], "'base_config' is missing"),
+        (["base.yaml"], "'rl train base.yaml' runs it"),
         (["sweep.yaml", "--only=1"], "name it with --resume"),
         (["--resume=nothing"], "no sweep 'nothing'"),
         (["--resume=latest", "--algo=ppo"], "keeps its configs; drop --algo"),

@@ -226,7 +226,7 @@ def test_every_key_and_value_of_a_sweep_is_checked(tmp_path: Path) -> None:
         ("sweep: {seed: [1]}", "'base_config' is missing"),
         ("base_config: nowhere.yaml\nsweep: {seed: [1]}", "base_config 'nowhere.yaml' is neither a file"),
         ("base_config: ppo/cartpol\nsweep: {seed: [1]}", "did you mean 'ppo/cartpole'?"),
-        ("base_config: sweep.yaml\nsweep: {seed: [1]}", "a sweep file, not the config of one run"),
+        ("base_config: sweep.yaml\nsweep: {seed: [1]}", "a sweep file, not a config for training"),
         (f"base_config: base.yaml\nsweep: {{seed: {list(range(2001))}}}", "more than 2000 values"),
     ],
 )
@@ -252,5 +252,5 @@ def test_a_sweep_over_a_preset_and_from_the_working_directory(tmp_path: Path, mo
 
 def test_a_sweep_file_is_not_a_config(tmp_path: Path) -> None:
     write(tmp_path, "experiment.yaml", NESTED)
-    with pytest.raises(ConfigError, match="a sweep file, not the config of one run"):
+    with pytest.raises(ConfigError, match="a sweep file, not a config for training"):
         load_config(write(tmp_path, "sweep.yaml", SWEEP))

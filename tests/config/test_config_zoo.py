@@ -233,7 +233,7 @@ def test_falling_clip_ranges_and_odd_batches(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_is_evaluated(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="literal|too long"):
+    with pytest.raises(ValueError, match=r"literal|too long"):
         literal(text)
     item = read(tmp_path, "ppo.yml", f'X-v0:\n  policy_kwargs: "{text}"\n')
     assert list(item.dropped) == ["policy_kwargs"]

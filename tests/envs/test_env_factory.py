@@ -179,7 +179,7 @@ def test_older_mujoco_versions_stay_usable() -> None:
 def test_a_missing_extra_comes_with_its_line(env_id: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("ale_py", "minigrid", "shimmy", "jax", "gymnasium.envs.tabular.cliffwalking"):
         monkeypatch.setitem(sys.modules, module, None)  # what Python does for a package that is not installed
-    with pytest.raises(EnvError) as caught:
+    with pytest.raises(ConfigError) as caught:
         make_env(env_id)
     assert f"pip install 'rl-training[{extra}]'" in str(caught.value)
 
@@ -188,7 +188,7 @@ def test_gymnasiums_own_missing_dependency_comes_with_our_line(monkeypatch: pyte
     for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "Box2D", None)
-    with pytest.raises(EnvError, match=r"pip install 'rl-training\[box2d\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'rl-training\[box2d\]'"):
         make_env("LunarLander-v3")
 
 
@@ -196,7 +196,7 @@ def test_rendering_without_pygame_comes_with_our_line(monkeypatch: pytest.Monkey
     env = make_env("CartPole-v1", render_mode="rgb_array")
     env.reset()
     monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(EnvError, match=r"pip install 'rl-training\[classic\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'rl-training\[classic\]'"):
         env.render()
 
 

@@ -407,7 +407,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["cleanup", "--keep-best=0", "--keep-recent=0", "--dry-run"]) == 0
     captured = capsys.readouterr()
     assert run.name in captured.out
-    assert f"1 runs, {log:.1f} bytes would be cleaned" in captured.err
+    assert f"1 runs would be cleaned, {log:.1f} bytes freed" in captured.out
     assert main(["archive", run.name, "--remove", "--json"]) == 0
     assert Path(json.loads(capsys.readouterr().out)["archive"]).is_file()
     assert main(["cleanup", "--keep-best=0", "--keep-recent=0", "--json"]) == 0

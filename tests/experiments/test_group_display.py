@@ -89,10 +89,20 @@ def test_plain_lines_tell_events_at_once_and_progress_every_minute(monkeypatch: 
     ]
 
 
-@pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
-def test_a_terminal_without_a_person_gets_lines(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "1")
+def test_a_terminal_without_a_person_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "1")
     assert isinstance(make_view(stream=Terminal()), LineView)
+
+
+def test_without_colours_the_table_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    view = make_view(stream=stream)
+    assert isinstance(view, TableView)
+    view.show([Row("seed 1", "running", 10, 100, 1.0)])
+    view.close()
+    assert "seed 1" in stream.getvalue()
+    assert "\x1b[36m" not in stream.getvalue()
 
 
 def test_a_silent_config_gets_events_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_the_words() -> None:
     alone = aggregate([3.0])
     assert aggregate_text(alone, 1) == "IQM 3.0, mean 3.0 over 1 seed"
     both = aggregate([0.0, 10.0])
-    assert aggregate_text(both, 2) == "IQM 5.0, 95% interval 0.0 to 10.0, mean 5.0 +- 7.1 over 2 seeds"
+    assert aggregate_text(both, 2) == "IQM 5.0, 95% interval 0.0 to 10.0, mean 5.0 +- 7.071 over 2 seeds"
 
 
 def test_the_plot_shows_the_finished_members(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ HOSTILE = [
 
 def test_the_tables_of_a_comparison(tmp_path: Path) -> None:
     two_algorithms(tmp_path)
-    scores, better, cost = all_tables(by_algorithm(tmp_path))
+    scores, better, cost, configs = all_tables(by_algorithm(tmp_path))
     assert (scores.title, better.title) == ("reward on CartPole-v1", "reward: probability of improvement")
     assert [list(cells[:3]) + list(cells[4:]) for cells in (scores.headers, *scores.rows)] == [
         ["entry", "runs", "IQM", "mean", "median", "steps to 25.0", "reached"],
@@ -36,6 +36,8 @@ def test_the_tables_of_a_comparison(tmp_path: Path) -> None:
     assert better.rows[0][:3] == ["ppo", "a2c", "0.84"]
     assert list(cost.headers) == ["entry", "runs", "time", "steps/s", "peak memory"]
     assert cost.rows[0] == ["ppo", "4", "11.5 s", "261", "500 MB"]
+    assert list(configs.headers) == ["field", "ppo", "a2c"]
+    assert ["algo", "ppo", "a2c"] in configs.rows
 
 
 def test_several_environments_have_a_table_for_all(tmp_path: Path) -> None:
@@ -47,6 +49,7 @@ def test_several_environments_have_a_table_for_all(tmp_path: Path) -> None:
         "reward on all environments, 0 the worst run and 1 the best of each",
         "reward: probability of improvement",
         "cost of a run (medians)",
+        "what differs between the configs",
     ]
 
 

@@ -96,10 +96,45 @@ def test_switched_off_it_writes_nothing() -> None:
 def test_a_bar_only_where_a_person_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wants_bar(Terminal())
     assert not wants_bar(io.StringIO())
-    for name, value in (("NO_COLOR", "1"), ("CI", "true"), ("TERM", "dumb")):
+    for name, value in (("CI", "true"), ("TERM", "dumb")):
         with monkeypatch.context() as context:
             context.setenv(name, value)
             assert not wants_bar(Terminal())
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not wants_bar(io.StringIO())
+
+
+def test_without_colours_the_bar_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    assert wants_bar(stream)
+    display = Display(100, stream=stream)
+    display.update(50, return_mean=1.0)
+    display.close()
+    text = stream.getvalue()
+    assert "\u2501" in text
+    assert "return 1.0" in text
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-9]|9[0-7])m", text)  # no foreground colour
+
+
+def test_messages_wrap_at_words_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/a/very/long/path/that-has/more-than-forty/characters/in-it"
+    text = f"note: the checkpoint could not be written to {path} because the disk is full"
+    for style in ("plain", "bar"):
+        stream = Terminal()
+        display = Display(100, style=style, stream=stream)
+        display.message(text)
+        display.close()
+        plain = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", stream.getvalue())
+        lines = [line.strip() for line in plain.splitlines() if line.strip()]
+        assert path in lines
+        assert all(len(line) <= 40 for line in lines if line != path)
+    other = io.StringIO()
+    display = Display(100, style="plain", stream=other)
+    display.message(text)
+    assert other.getvalue() == f"{text}\n"
 
 
 @pytest.mark.parametrize("style", ["plain", "bar"])

@@ -14,6 +14,7 @@ import pytest
 
 from rl_training.config import EnvConfig, TrainConfig, WandbConfig
 from rl_training.runs import RunDir
+from rl_training.types import ConfigError
 from rl_training.wandb_sink import WandbSink, has_key
 
 PROGRAM = """
@@ -96,7 +97,7 @@ def test_a_missing_wandb_names_the_extra(run: RunDir, monkeypatch: pytest.Monkey
         return real_import(name, *arguments, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", without_wandb)
-    with pytest.raises(ImportError, match=r"pip install 'rl-training\[tracking\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'rl-training\[tracking\]'"):
         WandbSink(WandbConfig(enabled=True), run)
 
 

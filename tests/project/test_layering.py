@@ -21,8 +21,7 @@ PACKAGE = "rl_training"
 LAYERS = """
 version
 types consent trust registry schedules seeding numerics returns atomic_io json_rows signals blas run_lock run_names
-weights encoding expressions imports memory_limits error_text gsde budgets terminal_text place
-offspring
+weights encoding expressions imports memory_limits error_text gsde budgets terminal_text formatting place offspring
 hparams
 config_monitor config
 config_yaml migrations config_files config_fields config_keys config_validation config_resolution

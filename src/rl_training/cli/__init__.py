@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, Command, FieldFlag, UsageError, closest, parse, wants_help
 from rl_training.cli.commands import COMMANDS
+from rl_training.cli.output import note
 from rl_training.error_text import TEXT_LIMIT, message_of, traceback_text
+from rl_training.formatting import wrapped
 from rl_training.imports import without_collections
 
 if TYPE_CHECKING:
@@ -101,7 +103,8 @@ def short_warnings(wanted: bool) -> Iterator[None]:
     def short(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
         is_for_user = category is UserWarning
         text = f"warning: {message}\n" if is_for_user else usual(message, category, *place, **line)
-        return printable(without_secrets(text), lines=True)
+        public = printable(without_secrets(text), lines=True)
+        return wrapped(public, sys.stderr) if is_for_user else public
 
     warnings.formatwarning = short if wanted else usual
     try:
@@ -123,16 +126,20 @@ def report(error: Exception, show_traceback: bool) -> int:
         expected = isinstance(error, RLTrainingError)
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
         said = without_secrets(said, error)
-    if show_traceback or not expected:
-        sys.stderr.write(printable(without_secrets(traceback_text(error), error), lines=True))
+    if expected and not show_traceback and error.__cause__ is None:
+        note(f"error: {said}")
+        return code
+    from rl_training.cli.failures import cause_text, failure_text, missing_module
+
     if expected:
-        print(f"error: {printable(said, lines=True)}", file=sys.stderr)
+        trace = traceback_text(error) if show_traceback else cause_text(error)
+    elif (missing := missing_module(error)) is not None and not show_traceback:
+        trace, said, code = "", missing, EXIT_USAGE
     else:
-        print(
-            f"error: unexpected {type(error).__name__}; unless it comes from code of your own, "
-            "please report it with the lines above and the command",
-            file=sys.stderr,
-        )
+        trace, said = failure_text(error, whole=show_traceback)
+        said = without_secrets(said, error)
+    sys.stderr.write(printable(without_secrets(trace, error), lines=True))
+    note(f"error: {said}")
     return code
 
 

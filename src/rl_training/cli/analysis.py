@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, note, print_json, printable, show, stdout_for_the_result, table
+from rl_training.cli.targets import output_dir
 from rl_training.types import RunError
 
 if TYPE_CHECKING:
@@ -66,19 +69,23 @@ def export_command(arguments: Arguments) -> int:
 
 def plot_curves_command(arguments: Arguments) -> int:
     plots = plotter(arguments)
-    plots.plot_learning_curves(arguments.positional, metric(arguments))
+    with named_rightly():
+        plots.plot_learning_curves(arguments.positional, metric(arguments))
     return save_plot(arguments, "curves", plots)
 
 
 def plot_compare_command(arguments: Arguments) -> int:
     plots = plotter(arguments)
-    plots.plot_algorithm_comparison(arguments.positional, metric(arguments))
+    with named_rightly():
+        plots.plot_algorithm_comparison(arguments.positional, metric(arguments))
     return save_plot(arguments, "compare", plots)
 
 
 def plot_sensitivity_command(arguments: Arguments) -> int:
     plots = plotter(arguments)
-    plots.plot_hyperparameter_sensitivity(arguments.positional, names_of(arguments, "parameters"), metric(arguments))
+    parameters = names_of(arguments, "parameters")
+    with named_rightly():
+        plots.plot_hyperparameter_sensitivity(arguments.positional, parameters, metric(arguments))
     return save_plot(arguments, "sensitivity", plots)
 
 
@@ -99,13 +106,20 @@ def compared(arguments: Arguments) -> Comparison:
 def selected(arguments: Arguments) -> Selection:
     from rl_training.experiments.entries import find_entries
 
-    try:
+    with named_rightly():
         return find_entries(
             arguments.positional,
-            arguments.text("output-dir") or "runs",
+            output_dir(arguments),
             by=names_of(arguments, "by"),
             unfinished=arguments.switch("unfinished"),
         )
+
+
+@contextmanager
+def named_rightly() -> Iterator[None]:
+    """A run that cannot be found is a mistake of the command line."""
+    try:
+        yield
     except RunError as error:
         raise UsageError(str(error)) from error
 
@@ -114,7 +128,7 @@ def plotter(arguments: Arguments) -> Plotter:
     from rl_training.experiments.plotter import Plotter
 
     return Plotter(
-        arguments.text("output-dir") or "runs",
+        output_dir(arguments),
         by=names_of(arguments, "by"),
         unfinished=arguments.switch("unfinished"),
     )

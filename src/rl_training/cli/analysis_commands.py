@@ -11,7 +11,8 @@ SELECTION = (
 METRICS = Option("metrics", "what to compare; with a minus sign low is good (default reward)", "A,B")
 NOTES = (
     "RUN is a run, a group of seeds, a sweep (one entry per trial) or a filter as in 'rl list'; each is an entry of "
-    "its own unless --by splits them. A metric is reward, loss, a name in the log such as eval/return_iqm, or a column."
+    "its own unless --by splits them. 'latest', 'latest-group' and 'latest-sweep' are the newest. A metric is reward, "
+    "loss, a name in the log such as eval/return_iqm, or a column."
 )
 
 COMPARE = Command(
@@ -92,7 +93,7 @@ def plot(kind: str, summary: str, usage: str, *options: Option, examples: tuple[
 PLOT = (
     plot(
         "curves", "draw learning curves with their intervals", "RUN... [flags]", *SELECTION,
-        examples=("rl plot curves baseline", "rl plot curves baseline latest --output curves.pdf"),
+        examples=("rl plot curves latest", "rl plot curves baseline latest --output curves.pdf"),
     ),
     plot(
         "compare", "draw aggregate scores, performance profile and probability of improvement", "RUN... [flags]",

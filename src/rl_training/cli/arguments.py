@@ -25,6 +25,8 @@ class Option:
     optional_value: bool = False
     choices: tuple[str, ...] = ()
     field: str = ""
+    section: str = ""
+    """Title that the options of a long page are put under."""
 
 
 HELP = Option("help", "show this help")
@@ -160,6 +162,7 @@ def _add_positional(command: Command, parsed: Arguments, token: str, bare_switch
         raise UsageError(f"unknown flag '{token}'; flags start with two dashes (see 'rl {command.name} --help')")
     if len(parsed.positional) >= command.arguments[1]:
         hint = f"; {bare_switch} takes true or false" if bare_switch else ""
+        hint = hint or ("" if command.arguments[1] else f"; 'rl {command.name}' takes only flags")
         raise UsageError(f"unexpected argument '{token}'{hint} (see 'rl {command.name} --help')")
     parsed.positional.append(token)
 

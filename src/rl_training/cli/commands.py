@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rl_training.cli.analysis_commands import ANALYSIS
 from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, TRUST, Command, Option
 from rl_training.cli.record_commands import FINDING, KEEPING
 
-CONFIG = Option("config", "the same as the argument FILE", "FILE")
+CONFIG = Option("config", "the same as the argument FILE", "FILE", section="what to train")
 
 ALLOW_CHANGED_CONFIG = Option(
     "allow-changed-config", "take a checkpoint although its run or the stored config is another one than it was"
 )
 
+WHAT, HOW, WHERE, LOOK = "what to train", "seeds and machines", "where it is kept", "before it starts, and after"
+"""Sections of a page with many flags."""
 SHORT_FORMS = (
-    Option("algo", "algorithm, see 'rl algorithms'", "NAME", field="algo"),
-    Option("env-id", "environment, see 'rl envs'", "ID", field="env_id"),
-    Option("seed", "root of all randomness; 1,2,3 or 0..9 trains one run per seed", "SEEDS", field="seed"),
-    Option("output-dir", "folder that run directories are made in", "DIR", field="output_dir"),
-    Option("total-timesteps", "env steps to train for, over all environments", "N", field="training.total_timesteps"),
-    Option("num-envs", "environments stepped side by side", "N", field="env.num_envs"),
-    Option("device", "cpu, cuda, cuda:1, mps or auto", "DEVICE", field="device"),
-    Option("backend", "torch or jax", "NAME", field="backend", choices=("torch", "jax")),
-    Option("lane", "auto, host or compiled", "NAME", field="lane", choices=("auto", "host", "compiled")),
-    Option("name", "a name to find the run by", "TEXT", field="name"),
-    Option("tags", "labels to find the run by", "A,B", field="tags"),
-    Option("stop-at-return", "stop when 100 episodes reach this mean return", "X", field="training.stop_at_return"),
-)
+    Option("algo", "algorithm, see 'rl algorithms'", "NAME", field="algo", section=WHAT),
+    Option("env-id", "environment, see 'rl envs'", "ID", field="env_id", section=WHAT),
+    Option(
+        "total-timesteps", "env steps to train for, over all environments", "N", field="training.total_timesteps",
+        section=WHAT,
+    ),
+    Option("num-envs", "environments stepped side by side", "N", field="env.num_envs", section=WHAT),
+    Option(
+        "stop-at-return", "stop when 100 episodes reach this mean return", "X", field="training.stop_at_return",
+        section=WHAT,
+    ),
+    Option("seed", "root of all randomness; 1,2,3 or 0..9 trains one run per seed", "SEEDS", field="seed", section=HOW),
+    Option("device", "cpu, cuda, cuda:1, mps or auto", "DEVICE", field="device", section=HOW),
+    Option("backend", "torch or jax", "NAME", field="backend", choices=("torch", "jax"), section=HOW),
+    Option("lane", "auto, host or compiled", "NAME", field="lane", choices=("auto", "host", "compiled"), section=HOW),
+    Option("name", "a name to find the run by", "TEXT", field="name", section=WHERE),
+    Option("tags", "labels to find the run by", "A,B", field="tags", section=WHERE),
+    Option("output-dir", "folder that run directories are made in", "DIR", field="output_dir", section=WHERE),
+)  # fmt: skip
 
 TRAIN = Command(
     name="train",
@@ -36,13 +46,17 @@ TRAIN = Command(
     options=(
         CONFIG,
         *SHORT_FORMS,
-        Option("jobs", "runs at a time when --seed names several (default: one per core)", "N"),
-        Option("resume", "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN"),
-        Option("trust-plugins", "with --resume: agree to the code of a run that was not made here"),
-        ALLOW_CHANGED_CONFIG,
-        Option("init-from", "start from the weights of another run, at a step if given", "RUN[:STEP]"),
-        Option("debug", "a quick run of a few rollouts with every check on and a close look at each update"),
-        Option("dry-run", "show the resolved config and what the run would cost; write nothing"),
+        Option("jobs", "runs at a time when --seed names several (default: one per core)", "N", section=HOW),
+        Option("dry-run", "show the plan, its cost and the resolved config; write nothing", section=LOOK),
+        Option(
+            "debug", "a quick run of a few rollouts with every check on and a close look at each update", section=LOOK
+        ),
+        Option("init-from", "start from the weights of another run, at a step if given", "RUN[:STEP]", section=LOOK),
+        Option(
+            "resume", "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN", section=LOOK
+        ),
+        Option("trust-plugins", "with --resume: agree to the code of a run that was not made here", section=LOOK),
+        replace(ALLOW_CHANGED_CONFIG, section=LOOK),
         JSON,
         HELP,
     ),
@@ -118,7 +132,7 @@ SWEEP = Command(
         Option("trust-plugins", "with --resume: agree to the code of a sweep that was not made here"),
         Option("emit", "slurm: write an array job instead of starting the runs", "WHAT", choices=("slurm",)),
         Option("only", "with --resume: one run by its number, in this process (what the array job does)", "N"),
-        Option("dry-run", "show the trials; write nothing"),
+        Option("dry-run", "show the plan, the trials and a config; write nothing"),
         JSON,
         HELP,
     ),
@@ -149,7 +163,7 @@ TUNE = Command(
         Option("resume", "go on with a search: by path, name, or latest", "SEARCH"),
         Option("trust-plugins", "with --resume: agree to the code of a search that was not made here"),
         Option("export-best", "write the config of the best trial", "FILE"),
-        Option("dry-run", "show the search space; write nothing"),
+        Option("dry-run", "show the plan, the search space and the base; write nothing"),
         JSON,
         HELP,
     ),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.cli.arguments import Arguments
+from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, print_json, show, stdout_for_the_result, table
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ def replay_command(arguments: Arguments) -> int:
     from rl_training.experiments.debug_replay import replay_capture
 
     as_json = arguments.switch("json")
+    if not Path(arguments.positional[0]).expanduser().is_file():
+        raise UsageError(f"no file '{arguments.positional[0]}'; debug mode saves captures in debug/ of a run")
     with stdout_for_the_result(as_json):
         report = replay_capture(
             arguments.positional[0],

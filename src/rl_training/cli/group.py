@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import UsageError
 from rl_training.cli.output import bold, note, print_json, show, stdout_for_the_result, table
+from rl_training.formatting import number_text
 
 if TYPE_CHECKING:
     from rl_training.config import TrainConfig
@@ -146,7 +147,7 @@ def _evaluate(group: SeedGroup, member: Member, *, video: str | bool, **options:
     except RLTrainingError as error:
         note(f"seed {member.seed}: {error}")
         return {**known, "run": str(run.absolute()), "error": str(error)}
-    note(f"seed {member.seed}: return {record['return_mean']:.2f}")
+    note(f"seed {member.seed}: return {number_text(record['return_mean'])}")
     return {**known, **record}
 
 
@@ -166,7 +167,7 @@ def runs_table(group: SeedGroup) -> str:
             [
                 str(record["seed"]),
                 record["status"],
-                "-" if score is None else f"{score:.1f}",
+                number_text(score),
                 f"{metrics['env_steps']:,}" if "env_steps" in metrics else "-",
                 "-" if seconds is None else f"{seconds:.0f} s",
                 "-" if record["run"] is None else str(group.output_dir / record["run"].name),
@@ -200,8 +201,10 @@ def scores_text(group: SeedGroup, records: Sequence[dict[str, Any]]) -> str:
     rows = [
         [
             str(record["train_seed"]),
-            f"{record['return_mean']:.2f} +- {record['return_std']:.2f}" if "return_mean" in record else "-",
-            f"{record['return_iqm']:.2f}" if "return_mean" in record else "-",
+            f"{number_text(record['return_mean'])} +- {number_text(record['return_std'])}"
+            if "return_mean" in record
+            else "-",
+            number_text(record.get("return_iqm")),
             f"{record['length_mean']:.1f}" if "return_mean" in record else "-",
             f"{record['env_steps']:,}" if "return_mean" in record else "-",
             record.get("video", record["run"]),

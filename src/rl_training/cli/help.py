@@ -16,9 +16,12 @@ from rl_training.version import __version__
 if TYPE_CHECKING:
     from rl_training.config_fields import FieldDoc
 
-MAX_WIDTH = 110
+MAX_WIDTH = 100
 LEFT = 30
 """Columns of the left-hand side; a longer flag has its text on the next line."""
+
+SECTIONS = ("", "env", "hparams", "network", "training", "buffer", "logging", "checkpoint", "monitor")
+"""The order of the config's sections on a page."""
 
 
 def overview() -> str:
@@ -66,13 +69,25 @@ def page(command: Command, words: Sequence[str]) -> str:
         fill(f"{command.summary[0].upper()}{command.summary[1:]}."),
         *([fill(command.notes)] if command.notes else []),
         "",
-        *(option_entry(option, docs) for option in command.options),
+        *option_entries(command.options, docs),
         "",
         bold("examples"),
         *(f"  {example}" for example in command.examples),
     ]
     shown = {option.field for option in command.options if option.field == option.name.replace("-", "_")}
     return "\n".join(lines + (field_pages(algo, docs, shown) if algo else []))
+
+
+def option_entries(options: Sequence[Option], docs: Mapping[str, FieldDoc]) -> list[str]:
+    """Every option, under its section where the page has sections; those without one come last."""
+    sections = list(dict.fromkeys(option.section for option in options if option.section))
+    if not sections:
+        return [option_entry(option, docs) for option in options]
+    lines: list[str] = []
+    for section in [*sections, ""]:
+        members = [option_entry(option, docs) for option in options if option.section == section]
+        lines += [*([""] if lines else []), *([bold(section)] if section else []), *members]
+    return lines
 
 
 def option_entry(option: Option, docs: Mapping[str, FieldDoc]) -> str:
@@ -97,8 +112,9 @@ def field_pages(algo: str, docs: Mapping[str, FieldDoc], shown: Collection[str])
             "is true or false may stand alone for true."
         ),
     ]
-    for section in dict.fromkeys(path.rpartition(".")[0] for path in docs):
-        title = {"": "run", "hparams": f"hparams of {algo}"}.get(section, section)
+    found = dict.fromkeys(path.rpartition(".")[0] for path in docs)
+    for section in sorted(found, key=lambda name: (rank(name), name)):
+        title = {"": "general", "hparams": f"hparams of {algo}", "env": "environment"}.get(section, section)
         lines += ["", f"{bold(title)}  {section_sentence(section, algo)}".rstrip()]
         lines += [
             entry(f"--{flag_of(path)}", f"{doc.doc} ({doc.type}; default {doc.default})")
@@ -110,6 +126,12 @@ def field_pages(algo: str, docs: Mapping[str, FieldDoc], shown: Collection[str])
         "",
         fill("Hyperparameters of another algorithm: rl train --algo NAME --help (see 'rl algorithms')."),
     ]
+
+
+def rank(section: str) -> int:
+    """Where a section of the config comes on a page: what people change most first."""
+    top = section.split(".")[0]
+    return SECTIONS.index(top) if top in SECTIONS else len(SECTIONS)
 
 
 def algo_of(words: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rl_training.formatting import wrapped
 from rl_training.terminal_text import printable
 
 __all__ = ["amount", "bold", "note", "print_json", "printable", "show", "stdout_for_the_result", "table"]
@@ -20,13 +21,14 @@ UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "bytes"))
 
 
 def bold(text: str) -> str:
-    """`text` in bold on a terminal, as it is elsewhere (or with NO_COLOR set)."""
-    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+    """`text` in bold on a terminal or with FORCE_COLOR set; as it is elsewhere, on a dumb one, and with NO_COLOR."""
+    wanted = os.environ.get("FORCE_COLOR") or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+    return f"\033[1m{text}\033[0m" if wanted and not os.environ.get("NO_COLOR") else text
 
 
 def note(text: str) -> None:
     """A line to the user that is not the result: stderr."""
-    print(printable(text, lines=True), file=sys.stderr, flush=True)
+    print(wrapped(printable(text, lines=True), sys.stderr), file=sys.stderr, flush=True)
 
 
 def show(text: object) -> None:

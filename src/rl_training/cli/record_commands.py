@@ -5,6 +5,10 @@ from __future__ import annotations
 from rl_training.cli.arguments import HELP, JSON, OUTPUT_DIR, TRUST, Command, Option
 
 RUN_NAMES = "RUN is a run directory, the start of its name or id, its --name (if only one fits), or 'latest'."
+GROUPS = (
+    "Groups of seeds and sweeps are named in the same way and stand for all their runs; the newest are "
+    "'latest-group' and 'latest-sweep'."
+)
 
 LIST = Command(
     name="list",
@@ -40,7 +44,7 @@ SHOW = Command(
     arguments=(1, 1),
     options=(OUTPUT_DIR, JSON, HELP),
     examples=("rl show latest", "rl show latest --json"),
-    notes=f"{RUN_NAMES} Groups and sweeps are named in the same way.",
+    notes=f"{RUN_NAMES} {GROUPS}",
 )
 
 WATCH = Command(
@@ -63,31 +67,31 @@ WATCH = Command(
 
 TAG = Command(
     name="tag",
-    summary="add tags to a run, or take them away",
+    summary="add tags to a run or all runs of a group, or take them away",
     run="rl_training.cli.records:tag_command",
-    usage="RUN [TAG...] [flags]",
+    usage="RUN|GROUP|SWEEP [TAG...] [flags]",
     arguments=(1, 100),
     options=(Option("remove", "tags to take away", "A,B"), OUTPUT_DIR, JSON, HELP),
     examples=("rl tag latest keep paper", "rl tag latest --remove paper"),
-    notes=f"{RUN_NAMES} Tagged runs are never cleaned up.",
+    notes=f"{RUN_NAMES} {GROUPS} Tagged runs are never cleaned up.",
 )
 
 DIFF = Command(
     name="diff",
-    summary="how two runs differ: config, versions, code, results",
+    summary="how two runs or groups differ: config, versions, code, results",
     run="rl_training.cli.records:diff_command",
-    usage="RUN RUN [flags]",
+    usage="RUN|GROUP RUN|GROUP [flags]",
     arguments=(2, 2),
     options=(OUTPUT_DIR, JSON, HELP),
     examples=("rl diff baseline latest", "rl diff ppo__CartPole-v1__seed0 ppo__CartPole-v1__seed1 --json"),
-    notes=RUN_NAMES,
+    notes=f"{RUN_NAMES} {GROUPS} Results of a group are means over its runs.",
 )
 
 VERIFY = Command(
     name="verify",
     summary="train a run again from its config and say where the two first differ",
     run="rl_training.cli.verify:verify_command",
-    usage="RUN [flags]",
+    usage="RUN|GROUP|SWEEP [flags]",
     arguments=(1, 1),
     options=(
         Option("steps", "env steps to compare (default: as far as the run came)", "N"),
@@ -98,7 +102,7 @@ VERIFY = Command(
         HELP,
     ),
     examples=("rl verify latest", "rl verify latest --steps 10000", "rl verify latest --resume-check"),
-    notes=f"{RUN_NAMES} Exit code 0 if everything is the same to the last bit, 3 if not.",
+    notes=f"{RUN_NAMES} {GROUPS} Exit code 0 if everything is the same to the last bit, 3 if not.",
 )
 
 DEBUG_REPLAY = Command(
@@ -138,9 +142,9 @@ CLEANUP = Command(
 
 ARCHIVE = Command(
     name="archive",
-    summary="pack a run into one file",
+    summary="pack a run into one file, or each run of a group",
     run="rl_training.cli.storage:archive_command",
-    usage="RUN [flags]",
+    usage="RUN|GROUP|SWEEP [flags]",
     arguments=(1, 1),
     options=(
         Option("output", "file to write (default <output-dir>/archives/<run>.tar.gz)", "FILE"),
@@ -150,7 +154,7 @@ ARCHIVE = Command(
         HELP,
     ),
     examples=("rl archive latest", "rl archive latest --output baseline.tar.gz --remove"),
-    notes=RUN_NAMES,
+    notes=f"{RUN_NAMES} {GROUPS}",
 )
 
 IMPORT = Command(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, note, print_json, printable, show, table
+from rl_training.cli.targets import find_target, output_dir, runs_of
+from rl_training.formatting import number_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from rl_training.experiments.sweeps import Sweep
     from rl_training.runs import RunDir
 
-SHOWN = "directory,status,environment,algorithm,seed,env_steps,reward,tags"
+SHOWN = "directory,name,status,environment,algorithm,seed,env_steps,reward,tags"
 """Columns of `rl list` where nobody says otherwise."""
 LIMIT = 50
 CELL = 60
@@ -23,21 +25,23 @@ CELL = 60
 
 
 def list_command(arguments: Arguments) -> int:
-    from rl_training.experiments.filters import find_key
+    from rl_training.experiments.filters import check_keys, find_key
     from rl_training.experiments.tracker import ExperimentTracker
 
     as_json = arguments.switch("json")
     typed = arguments.text("columns")
     names = [name.strip() for name in (typed or SHOWN).split(",") if name.strip()]
     keys = {name: find_key(name) for name in names}
+    folder = output_dir(arguments)
     limit = arguments.number("limit")
     everything = as_json and typed is None
-    rows = ExperimentTracker(arguments.text("output-dir") or "runs").find_experiments(
+    rows = ExperimentTracker(folder).find_experiments(
         *arguments.positional,
         arguments.text("filter") or "",
         sort=arguments.text("sort"),
         large={"results"} if everything else {key.column for key in keys.values()},
     )
+    check_keys(keys.values(), rows)
     shown = rows if limit == 0 or (limit is None and as_json) else rows[: limit or LIMIT]
     if as_json:
         print_json(shown if everything else [{name: key.of(row) for name, key in keys.items()} for row in shown])
@@ -46,7 +50,9 @@ def list_command(arguments: Arguments) -> int:
         if len(shown) < len(rows):
             note(f"{len(shown)} of {len(rows)} runs; --limit 0 shows all")
     else:
-        note("no runs" if not (arguments.positional or arguments.text("filter")) else "no run passes the filter")
+        is_filtered = any([*arguments.positional, arguments.text("filter")])
+        none_yet = f"no runs yet in '{printable(folder)}'; 'rl train ppo/cartpole' makes one"
+        note("no run passes the filter" if is_filtered else none_yet)
     return 0
 
 
@@ -56,23 +62,20 @@ def cell(key: Key, row: dict[str, Any]) -> str:
     if value is None or value == []:
         return "-"
     if isinstance(value, float):
-        return f"{value:.1f}" if key.column == "reward" else f"{value:.4g}"
+        return number_text(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if key.column == "env_steps" else str(value)
+    if key.column == "status" and row.get("cleaned"):
+        value = f"{value}, cleaned"
     text = printable(", ".join(map(str, value)) if isinstance(value, list) else str(value))
     return text if len(text) <= CELL else f"{text[: CELL - 3]}..."
 
 
 def show_command(arguments: Arguments) -> int:
-    from rl_training.experiments.sweeps import find_runs
     from rl_training.index import describe
     from rl_training.runs import RunDir
-    from rl_training.types import RunError
 
-    try:
-        found = find_runs(arguments.positional[0], arguments.text("output-dir") or "runs")
-    except RunError as error:
-        raise UsageError(str(error)) from error
+    found = find_target(arguments, arguments.positional[0])
     if not isinstance(found, RunDir):
         return show_many(found, as_json=arguments.switch("json"))
     row = describe(found.path)
@@ -128,36 +131,52 @@ def run_text(run: RunDir, row: dict[str, Any]) -> str:
 def tag_command(arguments: Arguments) -> int:
     from rl_training.experiments.tracker import add_tags
     from rl_training.index import record
+    from rl_training.runs import RunDir
 
     named, *tags = arguments.positional
     removed = [tag for tag in (arguments.text("remove") or "").split(",") if tag]
     if not tags and not removed:
         raise UsageError("'rl tag' needs tags to add, or --remove with tags to take away")
-    run = find_run(arguments, named)
-    now = add_tags(run, tags, remove=removed)
-    record(run.path)
+    target = find_target(arguments, named)
+    tagged = {}
+    for run in runs_of(target):
+        tagged[run.path] = add_tags(run, tags, remove=removed)
+        record(run.path)
     if arguments.switch("json"):
-        print_json({"run": run.path, "tags": now})
-    else:
-        show(f"{run.path.name}: {printable(', '.join(now)) or 'no tags'}")
+        records = [{"run": path, "tags": now} for path, now in tagged.items()]
+        print_json(records[0] if isinstance(target, RunDir) else {"path": target.path.absolute(), "runs": records})
+        return 0
+    for path, now in tagged.items():
+        show(f"{path.name}: {printable(', '.join(now)) or 'no tags'}")
     return 0
 
 
 def diff_command(arguments: Arguments) -> int:
-    from rl_training.experiments.run_diff import run_differences
+    from rl_training.experiments.run_diff import side_differences
 
-    one, other = (find_run(arguments, named) for named in arguments.positional)
-    found = run_differences(one, other)
+    targets = [find_target(arguments, named) for named in arguments.positional]
+    sides = [runs_of(target) for target in targets]
+    found = side_differences(*sides)
     if arguments.switch("json"):
-        print_json({"runs": [one.path, other.path], **found})
+        print_json({"runs": [target.path for target in targets], **found})
         return 0
-    show(f"{bold('A')}  {one.path}\n{bold('B')}  {other.path}")
+    for letter, target, runs in zip("AB", targets, sides, strict=True):
+        show(f"{bold(letter)}  {target.path}" + (f"  ({len(runs)} runs)" if len(runs) > 1 else ""))
     for part, changes in found.items():
-        show(f"\n{bold(part)}" + ("" if changes else "  the same"))
+        means = " (means of the runs)" if part == "results" and max(map(len, sides)) > 1 else ""
+        show(f"\n{bold(part)}{means}" + ("" if changes else "  the same"))
         for name, values in changes.items():
-            before, after = (printable("-" if value is None else str(value))[:CELL] for value in values)
+            before, after = (value_text(value) for value in values)
             show(f"  {printable(name):<32}  {before}  ->  {after}")
     return 0
+
+
+def value_text(value: Any) -> str:
+    """A value of a config or a result in one cell; of several runs, their values."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = printable("-" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    return text if len(text) <= CELL else f"{text[: CELL - 3]}..."
 
 
 def rebuild_command(arguments: Arguments) -> int:
@@ -166,7 +185,7 @@ def rebuild_command(arguments: Arguments) -> int:
     from rl_training.index import RunIndex
     from rl_training.types import RunError
 
-    index = RunIndex(arguments.text("output-dir") or "runs")
+    index = RunIndex(output_dir(arguments))
     if not index.output_dir.is_dir():
         raise UsageError(f"no folder '{index.output_dir}'; name it with --output-dir")
     try:
@@ -188,14 +207,3 @@ def cure_of(folder: Path) -> str:
     if state == "the disk is full":
         return f"{state}: `rl cleanup` makes room"
     return f"{state}; `rl list` works without an index" if state else "make it and its folder yours"
-
-
-def find_run(arguments: Arguments, named: str) -> RunDir:
-    """The run that was named on the command line."""
-    from rl_training.runs import RunDir
-    from rl_training.types import RunError
-
-    try:
-        return RunDir.open(named, arguments.text("output-dir") or "runs")
-    except RunError as error:
-        raise UsageError(str(error)) from error

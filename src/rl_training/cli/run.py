@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_group
 from rl_training.cli.output import amount, bold, note, print_json, show, stdout_for_the_result
 from rl_training.cli.sweep import resume_sweep
+from rl_training.cli.targets import find_target
 from rl_training.consent import OWN, scope
+from rl_training.formatting import number_text
 from rl_training.imports import without_collections
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ def train_command(arguments: Arguments) -> int:
     jobs = arguments.number("jobs", low=1)
     arguments.overrides.update({"seed": str(seeds[0])} if seeds else {})
     cfg = config_of(arguments)
+    check_init_from(arguments.text("init-from"), cfg.output_dir)
     if arguments.switch("debug"):
         cfg = debug_config(arguments, cfg)
     if arguments.switch("dry-run"):
@@ -90,7 +94,7 @@ def eval_command(arguments: Arguments) -> int:
         "allow_changed_config": arguments.switch("allow-changed-config"),
     }
     video = arguments.text("video") or arguments.switch("video")
-    target = find_target(arguments)
+    target = named_target(arguments)
     if isinstance(target, Sweep):
         raise UsageError(
             f"a sweep is not evaluated as a whole; name one of its runs ('rl list sweep={target.info.id}')"
@@ -117,7 +121,7 @@ def resume_command(arguments: Arguments) -> int:
     total_timesteps = arguments.number("total-timesteps", low=1)
     jobs, trust_plugins = arguments.number("jobs", low=1), arguments.switch("trust-plugins")
     allow_changed = arguments.switch("allow-changed-config")
-    target = find_target(arguments)
+    target = named_target(arguments)
     if allow_changed and not isinstance(target, RunDir):
         raise UsageError("--allow-changed-config is for one run; resume the runs that were changed one by one")
     if isinstance(target, Sweep):
@@ -140,6 +144,25 @@ def resume_command(arguments: Arguments) -> int:
             trust_plugins=trust_plugins,
         )
     return _finish(result, arguments)
+
+
+def check_init_from(start: str | None, folder: str) -> None:
+    """UsageError where the RUN of `--init-from RUN[:STEP]` is not one run."""
+    from rl_training.experiments.sweeps import find_runs
+    from rl_training.runs import RunDir
+    from rl_training.types import RunError
+
+    if start is None:
+        return
+    named = start if Path(start).exists() else start.partition(":")[0]
+    try:
+        found = find_runs(named, folder)
+    except RunError as error:
+        raise UsageError(f"--init-from {start}: {error}") from error
+    if not isinstance(found, RunDir):
+        runs = [member.run for member in found.members if member.run is not None]
+        such = f", such as '{runs[0]}'" if runs else ""
+        raise UsageError(f"--init-from takes one run, and '{named}' is a {found.kind}; name one of its runs{such}")
 
 
 # -- from the command line to a config and a run ----------------------------------------------------------------------
@@ -195,17 +218,9 @@ def debug_config(arguments: Arguments, cfg: TrainConfig) -> TrainConfig:
     return config_of(arguments, changes)
 
 
-def find_target(arguments: Arguments) -> RunDir | SeedGroup | Sweep:
-    """The run, the group of seeds or the sweep that was named."""
-    from rl_training.experiments.sweeps import find_runs
-    from rl_training.types import RunError
-
-    named = arguments.positional[0] if arguments.positional else arguments.text("resume")
-    output_dir = arguments.text("output-dir") or arguments.overrides.get("output_dir") or "runs"
-    try:
-        return find_runs(str(named), output_dir)
-    except RunError as error:
-        raise UsageError(str(error)) from error
+def named_target(arguments: Arguments) -> RunDir | SeedGroup | Sweep:
+    """The run, the group of seeds or the sweep of `rl eval`, `rl resume` or `rl train --resume`."""
+    return find_target(arguments, arguments.positional[0] if arguments.positional else str(arguments.text("resume")))
 
 
 def _train_resume(arguments: Arguments) -> int:
@@ -252,11 +267,12 @@ def _dry_run(cfg: TrainConfig, seeds: list[int], *, as_json: bool) -> int:
     if as_json:
         print_json({"config": public, "plan": cost, "seeds": seeds or [cfg.seed]})
         return 0
-    print(dump_mapping(public).rstrip())
-    print()
-    print(bold("Plan" if len(seeds) < 2 else f"Plan of each of {len(seeds)} runs"))
+    show(bold("Plan" if len(seeds) < 2 else f"Plan of each of {len(seeds)} runs"))
+    which = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {cfg.seed}"
+    show(f"  {'run':<12}  {cfg.algo} on {cfg.env_id}, {which}, backend {cfg.backend}, into {cfg.output_dir}")
     for key, value in cost.items():
-        print(f"  {key.removesuffix('_bytes').replace('_', ' '):<12}  {quantity(key, value)}")
+        show(f"  {key.removesuffix('_bytes').replace('_', ' '):<12}  {quantity(key, value)}")
+    show(f"\n{bold('Config')}\n{dump_mapping(public).rstrip()}")
     note("dry run: nothing was written")
     return 0
 
@@ -278,7 +294,7 @@ def score_text(result: dict[str, Any]) -> str:
         f"{result['run']}\n"
         f"checkpoint {result['checkpoint']} at {result['env_steps']:,} env steps; "
         f"{episodes} {how} episodes, seed {result['seed']}\n"
-        + bold(f"return {result['return_mean']:.2f} +- {result['return_std']:.2f}")
-        + f"  (IQM {result['return_iqm']:.2f}, length {result['length_mean']:.1f})"
+        + bold(f"return {number_text(result['return_mean'])} +- {number_text(result['return_std'])}")
+        + f"  (IQM {number_text(result['return_iqm'])}, length {result['length_mean']:.1f})"
         + (f"\nvideo {result['video']}" if "video" in result else "")
     )

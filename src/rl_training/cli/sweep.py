@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import parse_seeds
-from rl_training.cli.output import note, print_json, printable, show, table
+from rl_training.cli.output import bold, note, print_json, printable, show, table
+from rl_training.formatting import number_text
 
 if TYPE_CHECKING:
     from rl_training.experiments.sweeps import Sweep
@@ -77,17 +78,28 @@ def chosen_seeds(arguments: Arguments) -> list[int]:
 
 def dry_run(arguments: Arguments) -> int:
     """The trials, without starting them."""
+    from rl_training.cli.overrides import field_values
+    from rl_training.config_loading import load_config
     from rl_training.config_sweeps import load_sweep, seeds_of, trials_of
+    from rl_training.config_yaml import dump_mapping
+    from rl_training.runs import public_config
+    from rl_training.secrets import Redactor
 
     sweep = load_sweep(sweep_file(arguments))
     trials, seeds = trials_of(sweep), chosen_seeds(arguments) or list(seeds_of(sweep))
+    overrides = field_values(arguments)
     if arguments.switch("json"):
         print_json({"base_config": sweep.base_config, "seeds": seeds, "trials": trials})
         return 0
+    count, jobs = len(trials) * (len(seeds) or 1), arguments.number("jobs", low=1) or sweep.parallel_jobs
+    show(f"{bold('Plan')}  {len(trials)} trials x {len(seeds) or 1} seeds = {count} runs, {jobs} at a time")
+    show(f"      on {sweep.base_config}, seeds {', '.join(map(str, seeds)) or 'of the base'}\n")
     keys = list(dict.fromkeys(key for trial in trials for key in trial))
     cells = [[str(i), *(printable(str(trial.get(key, "-"))) for key in keys)] for i, trial in enumerate(trials)]
     show(table(["trial", *keys], cells))
-    note(f"{len(trials)} trials x {len(seeds) or 1} seeds on {sweep.base_config}; dry run: nothing was written")
+    first = public_config(load_config(sweep.base_config, {**overrides, **trials[0]}), Redactor())
+    show(f"\n{bold('Config of trial 0')}\n{dump_mapping(first).rstrip()}")
+    note("dry run: nothing was written")
     return 0
 
 
@@ -183,15 +195,15 @@ def trials_table(trials: Sequence[dict[str, Any]]) -> str:
         result = trial["return"]
         interval = "-"
         if result and result["iqm"]["low"] is not None:
-            interval = f"{result['iqm']['low']:.1f} to {result['iqm']['high']:.1f}"
+            interval = f"{number_text(result['iqm']['low'])} to {number_text(result['iqm']['high'])}"
         rows.append(
             [
                 str(trial["trial"]),
                 *(printable(str(trial["values"].get(key, "-"))) for key in keys),
                 f"{trial['num_scores']}/{len(trial['runs'])}",
-                f"{result['iqm']['value']:.1f}" if result else "-",
+                number_text(result["iqm"]["value"] if result else None),
                 interval,
-                f"{result['mean']:.1f}" if result else "-",
+                number_text(result["mean"] if result else None),
             ]
         )
     return table(["trial", *keys, "seeds", "IQM", "95% interval", "mean"], rows)

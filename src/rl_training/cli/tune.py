@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import Arguments, UsageError
-from rl_training.cli.output import note, print_json, printable, show, table
+from rl_training.cli.output import bold, note, print_json, printable, show, table
 from rl_training.cli.sweep import chosen_seeds
+from rl_training.formatting import number_text
 
 if TYPE_CHECKING:
     from rl_training.config_tuning import TuneConfig
@@ -25,7 +26,7 @@ def tune_command(arguments: Arguments) -> int:
     else:
         config = tune_config(arguments)
         if arguments.switch("dry-run"):
-            return dry_run(config, as_json=as_json)
+            return dry_run(config, arguments, as_json=as_json)
         tuning = new_tuning(config, arguments)
     with tuning.sweep.lock():
         exit_code = run_tuning(tuning)
@@ -101,23 +102,33 @@ def run_tuning(tuning: Tuning) -> int:
     return 0 if runner.stopped_by is None else exit_code
 
 
-def dry_run(config: TuneConfig, *, as_json: bool) -> int:
+def dry_run(config: TuneConfig, arguments: Arguments, *, as_json: bool) -> int:
     """What would be searched."""
     from dataclasses import asdict
+
+    from rl_training.cli.overrides import field_values
+    from rl_training.config_loading import load_config
+    from rl_training.config_yaml import dump_mapping
+    from rl_training.runs import public_config
+    from rl_training.secrets import Redactor
 
     if as_json:
         print_json(asdict(config))
         return 0
+    show(f"{bold('Plan')}  {config.num_trials} trials x up to {len(config.seeds)} seeds on {config.base_config}")
+    show(
+        f"      {config.sampler} with {config.pruner}, {config.parallel_jobs} at a time, "
+        f"{config.direction} the {config.aggregate} of {config.metric}\n"
+    )
     rows = [
         [key, f"{bounds.low:g} to {bounds.high:g}{' (log)' if bounds.log else ''}{' whole' if bounds.integer else ''}"]
         for key, bounds in config.ranges.items()
     ]
     rows += [[key, printable(", ".join(map(str, values)))] for key, values in config.sweep.items()]
     show(table(["key", "values"], rows))
-    note(
-        f"{config.num_trials} trials x up to {len(config.seeds)} seeds on {config.base_config}, {config.sampler} with "
-        f"{config.pruner}, {config.direction} the {config.aggregate} of {config.metric}; dry run: nothing was written"
-    )
+    base = public_config(load_config(config.base_config, field_values(arguments)), Redactor())
+    show(f"\n{bold('Config of the base')}\n{dump_mapping(base).rstrip()}")
+    note("dry run: nothing was written")
     return 0
 
 
@@ -153,7 +164,7 @@ def results_text(tuning: Tuning, importance: dict[str, float]) -> str:
         [
             "-" if trial["trial"] is None else str(trial["trial"]),
             trial["state"],
-            "-" if trial["value"] is None else f"{trial['value']:.4g}",
+            number_text(trial["value"]),
             f"{len(trial['scores'])}/{len(tuning.config.seeds)}",
             *(printable(f"{trial['values'].get(key, '-')}") for key in keys),
         ]

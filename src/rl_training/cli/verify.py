@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments
 from rl_training.cli.output import bold, note, print_json, printable, show, stdout_for_the_result
-from rl_training.cli.records import find_run
+from rl_training.cli.targets import find_target, runs_of
 
 if TYPE_CHECKING:
     from rl_training.experiments.verify import VerifyReport
@@ -16,21 +16,29 @@ EXIT_DIFFERENT = 3
 
 
 def verify_command(arguments: Arguments) -> int:
-    run = find_run(arguments, arguments.positional[0])
-    steps = arguments.number("steps", low=1)
+    target = find_target(arguments, arguments.positional[0])
+    runs, steps = runs_of(target), arguments.number("steps", low=1)
     as_json, resume_check = arguments.switch("json"), arguments.switch("resume-check")
     with stdout_for_the_result(as_json):
         from rl_training.experiments.verify import ReproducibilityChecker
+        from rl_training.runs import RunDir
 
         checker = ReproducibilityChecker()
-        note(f"training {run.path} again; this takes as long as it took")
-        verify = checker.verify_resume if resume_check else checker.verify_experiment
-        report = verify(run.path, steps=steps, trust_plugins=arguments.switch("trust-plugins"))
+        check = checker.verify_resume if resume_check else checker.verify_experiment
+        reports = []
+        for run in runs:
+            note(f"training {run.path} again; this takes as long as it took")
+            reports.append(check(run.path, steps=steps, trust_plugins=arguments.switch("trust-plugins")))
+            if not as_json:
+                show(report_text(reports[-1], resume_check=resume_check))
+    reproduced = all(report.reproduced for report in reports)
     if as_json:
-        print_json({**asdict(report), "reproduced": report.reproduced, "resume_check": resume_check})
-    else:
-        show(report_text(report, resume_check=resume_check))
-    return 0 if report.reproduced else EXIT_DIFFERENT
+        facts = [{**asdict(one), "reproduced": one.reproduced, "resume_check": resume_check} for one in reports]
+        is_run = isinstance(target, RunDir)
+        print_json(facts[0] if is_run else {"path": target.path.absolute(), "reproduced": reproduced, "runs": facts})
+    elif len(reports) > 1:
+        show(f"{sum(report.reproduced for report in reports)} of {len(reports)} runs are the same")
+    return 0 if reproduced else EXIT_DIFFERENT
 
 
 def report_text(report: VerifyReport, *, resume_check: bool) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import note, print_json, printable, show, table
+from rl_training.cli.targets import find_target, output_dir, runs_of
 
 if TYPE_CHECKING:
     from rl_training.experiments.group_display import GroupView
@@ -22,16 +23,16 @@ def watch_command(arguments: Arguments) -> int:
     interval = interval_of(arguments)
     runs = named_runs(arguments)
     once = arguments.switch("once") or arguments.switch("json")
-    output_dir = arguments.text("output-dir") or "runs"
+    folder = output_dir(arguments)
     if once:
         import io
 
-        return show_once(Watcher(output_dir, LineView(io.StringIO()), runs), as_json=arguments.switch("json"))
+        return show_once(Watcher(folder, LineView(io.StringIO()), runs), as_json=arguments.switch("json"))
     view: GroupView = make_view()
-    watcher = Watcher(output_dir, view, runs)
+    watcher = Watcher(folder, view, runs)
     if not watcher.look() and not runs:
         view.close()
-        note(f"no run is running in '{output_dir}'; `rl list` shows those that have ended")
+        note(f"no run is running in '{folder}'; `rl list` shows those that have ended")
         return 0
     try:
         watcher.follow(interval)
@@ -75,16 +76,5 @@ def interval_of(arguments: Arguments) -> float:
 
 def named_runs(arguments: Arguments) -> list[RunDir]:
     """The runs that were named; those of a group or a sweep as far as they have begun."""
-    from rl_training.experiments.sweeps import find_runs
-    from rl_training.runs import RunDir
-    from rl_training.types import RunError
-
-    found: dict[str, RunDir] = {}
-    for name in arguments.positional:
-        try:
-            target = find_runs(name, arguments.text("output-dir") or "runs")
-        except RunError as error:
-            raise UsageError(str(error)) from error
-        runs = [target] if isinstance(target, RunDir) else [target.find_run(member) for member in target.members]
-        found |= {str(run.path): run for run in runs if run is not None}
-    return list(found.values())
+    found = [run for name in arguments.positional for run in runs_of(find_target(arguments, name))]
+    return list({str(run.path): run for run in found}.values())

@@ -202,20 +202,20 @@ def is_built_in(spec: EnvSpec) -> bool:
     return all(re.match(rf"({'|'.join(map(re.escape, suite.modules))})([.:]|$)", module) for module in modules)
 
 
-def missing_extra(env_id: str, extra: str | None, error: BaseException) -> EnvError:
+def missing_extra(env_id: str, extra: str | None, error: BaseException) -> ConfigError:
     """The error of an environment whose library is not installed, with the line to type."""
     if extra is None:
-        return EnvError(f"environment '{env_id}' needs a library that is not installed: {error}")
-    return EnvError(f"environment '{env_id}' needs an extra: pip install 'rl-training[{extra}]' ({error})")
+        return ConfigError(f"environment '{env_id}' needs a library that is not installed: {error}")
+    return ConfigError(f"environment '{env_id}' needs an extra: pip install 'rl-training[{extra}]' ({error})")
 
 
-def render_error(env: Env, error: BaseException) -> EnvError:
+def render_error(env: Env, error: BaseException) -> ConfigError:
     """The error of an environment that cannot draw itself, with the line to type."""
     spec = env.unwrapped.spec
     suite = suite_of(spec) if spec else None
     extra = suite.render_extra if suite else None
     cure = f"pip install 'rl-training[{extra}]'" if extra else "install it"
-    return EnvError(f"rendering {spec.id if spec else env} needs a library that is missing: {cure} ({error})")
+    return ConfigError(f"rendering {spec.id if spec else env} needs a library that is missing: {cure} ({error})")
 
 
 def strategy_of(env: Env) -> Strategy:

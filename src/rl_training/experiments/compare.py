@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.experiments.config_differences import Differences, config_differences, mixed
 from rl_training.experiments.curves import Curve, align, read_curve
 from rl_training.experiments.entries import Entry, Run, Selection
 from rl_training.experiments.filters import find_key
@@ -33,6 +34,8 @@ from rl_training.types import Array, ConfigError
 SCHEMA = 1
 MAX_PAIRED = 10
 """Up to this many entries every pair is compared; of more, the best with each of the others."""
+MAX_FIELDS = 5
+"""Fields that a note names."""
 NUM_LEVELS = 101
 OVERALL = "all environments"
 
@@ -138,6 +141,7 @@ class Comparison:
     metrics: tuple[MetricResult, ...]
     costs: tuple[Cost, ...]
     notes: tuple[str, ...]
+    config_differences: Differences = field(default_factory=dict)
 
     @property
     def tasks(self) -> list[str]:
@@ -159,7 +163,12 @@ def compare(
     steps = [run.row["env_steps"] for entry in entries for run in entry.runs if run.row["env_steps"]]
     if steps and max(steps) > 1.05 * min(steps):
         notes.append(f"the runs differ in length: {min(steps):,} to {max(steps):,} env steps")
-    return Comparison(entries, tuple(results), tuple(_cost(entry) for entry in entries), tuple(notes))
+    for entry in entries:
+        if fields := mixed(entry):
+            shown = ", ".join(fields[:MAX_FIELDS]) + (", ..." if len(fields) > MAX_FIELDS else "")
+            notes.append(f"{entry.label}: its own runs differ in {shown}")
+    costs = tuple(_cost(entry) for entry in entries)
+    return Comparison(entries, tuple(results), costs, tuple(notes), config_differences(entries))
 
 
 def parse_metric(typed: str, runs: Sequence[Run]) -> Metric:
@@ -196,6 +205,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
         "metrics": [_metric_record(result) for result in comparison.metrics],
         "costs": [asdict(cost) for cost in comparison.costs],
         "notes": list(comparison.notes),
+        "config_differences": {name: dict(values) for name, values in comparison.config_differences.items()},
     }
 
 

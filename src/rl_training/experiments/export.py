@@ -16,7 +16,8 @@ import numpy as np
 from rl_training.experiments.compare import Comparison, Summary
 from rl_training.experiments.curves import read_curve
 from rl_training.experiments.entries import Run
-from rl_training.experiments.tables import Table, latex, markdown, number_text, paper_table
+from rl_training.experiments.tables import Table, latex, markdown, paper_table
+from rl_training.formatting import number_text
 from rl_training.json_rows import read_rows, steps_of
 from rl_training.terminal_text import readable
 from rl_training.types import Array, ConfigError, RunError

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiments.compare import Improvement, Metric, MetricResult
+from rl_training.experiments.config_differences import varied
 from rl_training.experiments.entries import Entry, Run, shortened, value_text
 from rl_training.experiments.filters import find_key
 from rl_training.experiments.plots import PALETTE, SIZE, axis_label, draw_band, figure_style, short_number
@@ -24,8 +25,6 @@ MAX_PAIRS = 8
 PAIR = 36
 """Characters of a label beside a bar."""
 DASHES = ("-", "--", ":", "-.")
-NOT_VARIED = ("seed", "name", "tags", "output_dir", "env_id", "version", "base")
-"""Fields of the config that are no hyperparameters."""
 
 
 def curves_figure(result: MetricResult) -> Figure:
@@ -103,13 +102,6 @@ def sensitivity_figure(entries: Sequence[Entry], metric: Metric, parameters: Seq
             axes.set_axis_off()
         _legend(figure, panels, f"IQM of runs, {CONFIDENCE:.0%} interval; points are runs")
         return figure
-
-
-def varied(runs: Sequence[Run]) -> list[str]:
-    """Dotted names of the fields that differ between the configs of runs."""
-    flat = [_flat(run.row["config"]) for run in runs]
-    names = dict.fromkeys(name for one in flat for name in one if name.split(".")[0] not in NOT_VARIED)
-    return [name for name in names if len({repr(one.get(name)) for one in flat}) > 1]
 
 
 # -- parts of figures -------------------------------------------------------------------------------------------------
@@ -230,11 +222,3 @@ def _shown_pairs(result: MetricResult, labels: Sequence[str]) -> list[Improvemen
 def _left_out(result: MetricResult, labels: Sequence[str]) -> str:
     count = len({one.entry for one in result.summaries})
     return f" (the best {len(labels)} of {count})" if len(labels) < count else ""
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in tree.items():
-        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) and value else {f"{prefix}{name}": value}
-        flat |= inner
-    return flat

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from rl_training.formatting import number_text, wrapped
 from rl_training.progress_display import LINE_SECONDS, format_seconds, wants_bar
 from rl_training.terminal_text import printable
 
@@ -42,7 +43,7 @@ class Row:
             printable(self.label),
             printable(self.status),
             "-" if self.env_steps is None else f"{self.env_steps:,}{share}",
-            "-" if self.score is None else f"{self.score:.1f}",
+            number_text(self.score),
             "-" if self.rate is None else f"{self.rate:,.0f}",
             "-" if self.seconds_left is None else format_seconds(self.seconds_left),
         ]
@@ -98,7 +99,7 @@ class LineView:
         self.message(text)
 
     def message(self, text: str) -> None:
-        self._stream.write(f"{printable(text, lines=True)}\n")
+        self._stream.write(f"{wrapped(printable(text, lines=True), self._stream)}\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -112,6 +113,7 @@ class TableView:
         from rich.console import Console
         from rich.live import Live
 
+        self._stream = stream
         self._console = Console(file=stream)
         self._live = Live(
             console=self._console,
@@ -129,7 +131,8 @@ class TableView:
         """The table says it."""
 
     def message(self, text: str) -> None:
-        self._console.print(printable(text, lines=True), markup=False, highlight=False)
+        words = wrapped(printable(text, lines=True), self._stream)
+        self._console.print(words, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()

@@ -24,7 +24,7 @@ from rl_training.atomic_io import atomic_write
 from rl_training.config import TrainConfig
 from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_display import GroupView, Row
-from rl_training.experiments.members import Member, RunSet
+from rl_training.experiments.members import CONFIG_CODE, Member, RunSet
 from rl_training.experiments.membership import Lifeline, consent_variable
 from rl_training.json_rows import number_of, tail_rows
 from rl_training.progress_display import RateMeter
@@ -136,7 +136,9 @@ class GroupRunner:
             self._tell("close")
             self._save()
         if self.stopped_by is None:
-            return int(bool(self.group.unfinished()))
+            left = self.group.unfinished()
+            is_config = bool(left) and all(member.exit_code == CONFIG_CODE for member in self.group.members)
+            return CONFIG_CODE if is_config else int(bool(left))
         if self.stopped_by is signal.SIGUSR1 and (requeued := requeue_under_slurm()):
             self._tell("message", requeued)
         return STOP_CODES[self.stopped_by]

@@ -19,6 +19,7 @@ from rl_training.experiments.curves import EVALUATION, TRAINING, read_curve
 from rl_training.experiments.groups import SeedGroup
 from rl_training.experiments.members import Member
 from rl_training.experiments.statistics import estimate
+from rl_training.formatting import number_text
 from rl_training.run_names import readable_errors
 from rl_training.seeding import stream
 
@@ -124,9 +125,9 @@ def aggregate_text(result: Mapping[str, Any] | None, count: int) -> str:
     if result is None:
         return "no seed is finished"
     iqm = result["iqm"]
-    parts = [f"IQM {iqm['value']:.1f}"]
+    parts = [f"IQM {number_text(iqm['value'])}"]
     if iqm["low"] is not None:
-        parts.append(f"{iqm['confidence']:.0%} interval {iqm['low']:.1f} to {iqm['high']:.1f}")
-    spread = f" +- {result['std']:.1f}" if result["std"] is not None else ""
-    parts.append(f"mean {result['mean']:.1f}{spread}")
+        parts.append(f"{iqm['confidence']:.0%} interval {number_text(iqm['low'])} to {number_text(iqm['high'])}")
+    spread = f" +- {number_text(result['std'])}" if result["std"] is not None else ""
+    parts.append(f"mean {number_text(result['mean'])}{spread}")
     return f"{', '.join(parts)} over {count} seed{'s' if count > 1 else ''}"

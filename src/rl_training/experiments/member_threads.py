@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from rl_training.config import TrainConfig
 from rl_training.consent import Consent, scope
 from rl_training.error_text import TEXT_LIMIT, message_of, traceback_text
-from rl_training.experiments.members import Member, RunSet
+from rl_training.experiments.members import CONFIG_CODE, Member, RunSet
 from rl_training.signals import StopSignals
-from rl_training.types import RLTrainingError
+from rl_training.types import ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.experiments.group_runner import Start
@@ -63,7 +63,7 @@ class MemberThread:
             text = "" if isinstance(error, RLTrainingError) else traceback_text(error)
             with open(self.log, "a", encoding="utf-8") as output:
                 output.write(f"{text}error: {kind}{message_of(error, TEXT_LIMIT)}\n")
-            self.exit_code = 1
+            self.exit_code = CONFIG_CODE if isinstance(error, ConfigError) else 1
 
     def _train(self) -> int:
         from rl_training.trainer import resume, train

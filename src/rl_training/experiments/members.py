@@ -25,6 +25,8 @@ from rl_training.secrets import Redactor, restore
 from rl_training.stored_config import StoredConfig, seal_config
 from rl_training.types import RunError
 
+CONFIG_CODE = 2
+"""Exit code of a member whose config cannot run, and of a group of nothing else."""
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
 """`killed` is a run that nobody has and that never wrote its end."""
 MAX_RECORD_BYTES = 2**26

@@ -1,12 +1,17 @@
-"""How two runs differ: config, versions, code, results. Reads their directories; imports no code of a user."""
+"""How two runs, or two groups of them, differ: config, versions, code, results.
+
+Reads their directories; nothing that a config names is imported.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from rl_training.config_yaml import read_yaml
+from rl_training.experiments.filters import flat
 from rl_training.runs import CLOCK_KEYS, RunDir
 from rl_training.types import RunError
 
@@ -16,12 +21,20 @@ Changes = dict[str, tuple[Any, Any]]
 
 def run_differences(one: RunDir, other: RunDir) -> dict[str, Changes]:
     """What differs, under `config` (dotted keys), `versions`, `code` and `results`; equal things are left out."""
-    infos = one.info(), other.info()
+    return side_differences([one], [other])
+
+
+def side_differences(ones: Sequence[RunDir], others: Sequence[RunDir]) -> dict[str, Changes]:
+    """The same of two sides, each a run or all runs of a group or a sweep.
+
+    A value that differs inside a side is the list of its values; a result of a side is the mean of its runs.
+    """
+    sides = ones, others
     return {
-        "config": differences(*(flat(_config(run)) for run in (one, other))),
-        "versions": differences(*(_mapping(info.get("versions")) for info in infos)),
-        "code": differences(*(_code(info) for info in infos)),
-        "results": differences(*(_results(run) for run in (one, other))),
+        "config": differences(*(_values([flat(_config(run)) for run in side]) for side in sides)),
+        "versions": differences(*(_values([_mapping(run.info().get("versions")) for run in side]) for side in sides)),
+        "code": differences(*(_values([_code(run.info()) for run in side]) for side in sides)),
+        "results": differences(*(_means([_results(run) for run in side]) for side in sides)),
     }
 
 
@@ -34,17 +47,26 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Changes:
     return {name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)}
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree under dotted keys; lists are values.
+def _values(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The value that all share of each name, else the list of those that there are."""
+    names = dict.fromkeys(name for fact in facts for name in fact)
+    found = {}
+    for name in names:
+        values = list({repr(fact.get(name)): fact.get(name) for fact in facts}.values())
+        found[name] = values[0] if len(values) == 1 else values
+    return found
 
-    >>> flat({"a": {"b": 1, "c": [2]}, "d": {}})
-    {'a.b': 1, 'a.c': [2], 'd': {}}
-    """
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        leaves |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return leaves
+
+def _means(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The mean of every number; what is none as it is."""
+    if len(results) == 1:
+        return dict(results[0])
+    found = _values(results)
+    for name in found:
+        numbers = [result[name] for result in results if isinstance(result.get(name), int | float)]
+        if numbers:
+            found[name] = fmean(numbers)
+    return found
 
 
 def _config(run: RunDir) -> dict[str, Any]:

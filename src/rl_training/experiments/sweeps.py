@@ -23,7 +23,7 @@ from rl_training.config_sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config_yaml import dump_mapping
 from rl_training.experiments.curves import EVALUATION, TRAINING
 from rl_training.experiments.group_summary import aggregate
-from rl_training.experiments.groups import SeedGroup, find_run_or_group
+from rl_training.experiments.groups import SeedGroup, find_run_or_group, group_directories
 from rl_training.experiments.members import Member, RunSet, directories, no_record, read_record, seals_in
 from rl_training.run_names import Names, claim_directory, name_part, pick, readable_errors
 from rl_training.runs import RunDir, public_config, public_sha256
@@ -32,6 +32,7 @@ from rl_training.types import ConfigError, RunError
 
 SCHEMA = 1
 FOLDER, RECORD = "sweeps", "sweep.json"
+LATEST_GROUP, LATEST_SWEEP = "latest-group", "latest-sweep"
 BASE = "base.yaml"
 """What the trials of a sweep that grows are made from."""
 SUBFOLDERS = ("configs", "logs", "plots")
@@ -253,7 +254,15 @@ def write_slurm_script(sweep: Sweep) -> Path:
 
 
 def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
-    """The run of this path or name or, where no single run fits, the group or the sweep."""
+    """The run of this path or name or, where no single run fits, the group or the sweep.
+
+    `latest` is a run; the newest group is `latest-group`, the newest sweep `latest-sweep`.
+    """
+    if named == LATEST_SWEEP:
+        return Sweep.open("latest", output_dir)
+    if named == LATEST_GROUP:
+        groups = group_directories(Path(output_dir).expanduser())
+        return SeedGroup.open(groups[-1] if groups else named, output_dir)
     found, refusal = None, RunError()
     try:
         found = find_run_or_group(named, output_dir)

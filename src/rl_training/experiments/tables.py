@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from rl_training.experiments.compare import Comparison, Cost, MetricResult, Summary
 from rl_training.experiments.entries import shortened
 from rl_training.experiments.statistics import CONFIDENCE, Estimate
+from rl_training.formatting import number_text
 
+MAX_FIELDS = 40
+"""Fields of the table that says how configs differ."""
 INTERVAL = f"{CONFIDENCE:.0%} interval"
 BEYOND_TEXT = {
     "\\": r"\textbackslash{}",
@@ -48,9 +51,9 @@ class Table:
 
 
 def all_tables(comparison: Comparison) -> list[Table]:
-    """Scores, who is better and what it cost, in the order in which a reader wants them."""
+    """Scores, who is better, what it cost and how the configs differ, in the order in which a reader wants them."""
     tables = [table for result in comparison.metrics for table in _metric_tables(result)]
-    return [*tables, _cost_table(comparison.costs)]
+    return [*tables, _cost_table(comparison.costs), *_config_tables(comparison)]
 
 
 def paper_table(comparison: Comparison) -> Table:
@@ -124,18 +127,6 @@ def latex_text(text: str) -> str:
     return "$-$".join("".join(BEYOND_TEXT.get(c, c if _is_latin(c) else "?") for c in part) for part in parts)
 
 
-def number_text(value: float | None) -> str:
-    """
-    >>> [number_text(value) for value in (487.23, 0.01234, 12345.6, None)]
-    ['487.2', '0.01234', '12,346', '-']
-    """
-    if value is None:
-        return "-"
-    if abs(value) >= 10_000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.4g}"
-
-
 def bounds_text(found: Estimate) -> str:
     return "" if found.low is None else f"[{number_text(found.low)}, {number_text(found.high)}]"
 
@@ -185,6 +176,23 @@ def _score_cells(one: Summary) -> list[str]:
         "-" if one.steps_to_threshold is None else f"{one.steps_to_threshold:,.0f}",
         "-" if one.reached is None else f"{one.reached} of {len(one.scores)}",
     ]
+
+
+def _config_tables(comparison: Comparison) -> list[Table]:
+    """A row per field with its value in each entry or, where the entries are more, the other way round."""
+    found, labels = comparison.config_differences, [entry.label for entry in comparison.entries]
+    if len(labels) < 2:
+        return []
+    title = "what differs between the configs"
+    if not found:
+        return [Table(f"{title}: nothing but seeds and names", ["field"], [])]
+    names, left_out = list(found)[:MAX_FIELDS], max(len(found) - MAX_FIELDS, 0)
+    title += f" ({left_out} more fields in --json)" if left_out else ""
+    if len(labels) > len(names):
+        cells = [[shortened(label), *(shortened(found[name][label]) for name in names)] for label in labels]
+        return [Table(title, ["entry", *names], cells)]
+    rows = [[name, *(shortened(found[name][label]) for label in labels)] for name in names]
+    return [Table(title, ["field", *map(shortened, labels)], rows)]
 
 
 def _cost_table(costs: Sequence[Cost]) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_training.experiments.filters import Filter, Key, find_key, sorted_rows
+from rl_training.experiments.filters import Filter, Key, check_keys, find_key, sorted_rows
 from rl_training.index import LARGE, Row, RunIndex, all_rows, describe
 from rl_training.types import ConfigError
 
@@ -52,6 +52,7 @@ class ExperimentTracker:
         rows, note = all_rows(self.output_dir, large={*large, *(key.column for key in keys)})
         if note is not None:
             warnings.warn(note, UserWarning, stacklevel=2)
+        check_keys(keys, rows)
         found = [row for row in rows if chosen.accepts(row) and all(_is(row, *pair) for pair in wanted.items())]
         found = sorted_rows(found, sort) if sort else found[::-1]
         return found if limit is None else found[:limit]
