@@ -144,7 +144,7 @@ def test_nothing_is_taken_from_a_folder_that_somebody_sent(library: str, tmp_pat
     (tmp_path / "evil-1.dist-info").mkdir()
     (tmp_path / "evil-1.dist-info" / "entry_points.txt").write_text(f"[rl_training.plugins]\nx = {library}\n")
     (tmp_path / "evil-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
-    command = [sys.executable, "-m", "rl_training", "eval", "latest"]
+    command = [sys.executable, "-m", "rl_training", "resume", "latest", "--total-timesteps=128"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     assert "rl-training[atari]" in done.stderr

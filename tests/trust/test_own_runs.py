@@ -190,7 +190,8 @@ def test_secrets_are_filled_in_only_where_that_is_agreed_to(tmp_path: Path, monk
     resolved.write_text(resolved.read_text().replace("env_id: CartPole-v1", "env_id: ${env:PART_OF_MINE}"))
     with pytest.raises(TrustError, match=r"\$\{env:PART_OF_MINE\}"):
         rl_training.load(run)
-    assert rl_training.load(run, trust_plugins=True).config.env_id == "CartPole-v1"
+    found = rl_training.load(run, trust_plugins=True, allow_changed_config=True)
+    assert found.config.env_id == "CartPole-v1"
 
 
 def test_updates_that_were_captured_here_are_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
