@@ -156,6 +156,8 @@ def play_legs(
         watcher.limit = leg.stop
         start: Start = "new" if run is None else "extended"
         budgeted = with_budget(cfg, leg.total_timesteps)
+        if run is None:  # where eval_frequency is auto, the budget the run was started with decides, not an edited one
+            budgeted = replace(cfg, training=replace(cfg.training, total_timesteps=leg.total_timesteps))
         run = play(budgeted, watcher, parent=parent, run=run, start=start, env_fn=env_fn)
     assert run is not None, "a plan has at least one leg"
     return run
