@@ -25,7 +25,6 @@ HARMLESS: frozenset[Path] = frozenset(
         ("device",),
         ("logging", "info_keys", "*"),
         ("logging", "wandb", "project"),
-        ("logging", "wandb", "entity"),
         ("logging", "wandb", "tags", "*"),
         ("monitor", "rules", "*", "when"),
     }

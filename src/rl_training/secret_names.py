@@ -20,7 +20,15 @@ _WORDS = frozenset(
     }
 )
 _PAIRS = frozenset(
-    {("api", "key"), ("access", "key"), ("private", "key"), ("web", "hook"), ("pass", "word"), ("pass", "phrase")}
+    {
+        ("api", "key"),
+        ("access", "key"),
+        ("private", "key"),
+        ("trust", "key"),
+        ("web", "hook"),
+        ("pass", "word"),
+        ("pass", "phrase"),
+    }
 )
 _ENDINGS = ("password", "passwd", "token", "secret", "apikey", "accesskey")
 """Ends of words that are written as one: PGPASSWORD, HFTOKEN."""

@@ -22,6 +22,7 @@ SECRET_KEYS = (
         "apikey",
         "API-KEY",
         "WANDB_API_KEY",
+        "RL_TRAINING_TRUST_KEY",
         "private_key",
     ),
     *("auth", "basicAuth", "SSH_AUTH_SOCK", "oauth", "Authorization", "bearer", "bearers", "credential", "CREDENTIALS"),
