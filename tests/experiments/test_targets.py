@@ -66,7 +66,7 @@ def test_groups_differ_in_the_fields_that_their_runs_do_not_share(groups: list[S
 def test_verifying_a_group_verifies_each_run(
     groups: list[SeedGroup], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def verify(self: ReproducibilityChecker, run: Path, *, steps: int | None = None) -> VerifyReport:
+    def verify(self: ReproducibilityChecker, run: Path, *, steps: int | None = None, **options: object) -> VerifyReport:
         return VerifyReport(str(run), 100, 3, 1, ["step 1"] if "seed2" in str(run) else [], [])  # type: ignore[list-item]
 
     monkeypatch.setattr(ReproducibilityChecker, "verify_experiment", verify)

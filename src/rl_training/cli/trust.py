@@ -1,4 +1,4 @@
-"""`rl trust list|forget`: what the user has agreed to of runs that were not made here."""
+"""`rl trust list` and `rl trust forget`: what the user has agreed to of runs that were not made here."""
 
 from __future__ import annotations
 
