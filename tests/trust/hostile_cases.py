@@ -74,7 +74,7 @@ SPELLINGS = {
     "a file in an argument": 'env_id: FrozenLake-v1\nenv: {kwargs: {desc: ["/etc/passwd"]}}',
     "a secret in an argument": 'env: {kwargs: {render_mode: "${env:HOME}"}}',
     "a secret in the name": 'name: "${env:HOME}"',
-    "an account of somebody else's": 'logging: {wandb: {enabled: true, entity: somebody}}',
+    "an account of somebody else's": "logging: {wandb: {enabled: true, entity: somebody}}",
     "a secret for a tracker": 'logging: {wandb: {project: "${env:HOME}"}}',
 }
 """What is refused because nobody agreed to it. MARKER is the file that shows that something ran."""
