@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rl_training.alert_hooks import MAX_WAITING, PASSED_ON, AlertHook
+from rl_training.offspring import OUTLIVES
 
 ALERT = {"rule": "nan", "message": "train/loss is nan", "env_steps": 7}
 
@@ -40,7 +41,8 @@ def test_a_command_gets_a_small_environment(tmp_path: Path, monkeypatch: pytest.
     hook.close()
     got = json.loads((tmp_path / "got").read_text())
     assert (got["SLACK_TOKEN"], got["LC_TIME"]) == ("asked for", "C")
-    assert {"PATH", "HOME"} <= set(got) <= {*PASSED_ON, "SLACK_TOKEN", *(name for name in got if name[:3] == "LC_")}
+    locale = {name for name in got if name.startswith("LC_")}
+    assert {"PATH", "HOME", OUTLIVES} <= set(got) <= {*PASSED_ON, *locale, OUTLIVES, "SLACK_TOKEN"}
     assert hook.notes() == []
 
 

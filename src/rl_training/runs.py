@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training import index
-from rl_training.atomic_io import atomic_write, remove_leftovers
+from rl_training.atomic_io import atomic_write, fsync_dir, remove_leftovers
 from rl_training.config import TrainConfig
 from rl_training.config_loading import config_to_mapping, read_yaml, validate_config
 from rl_training.config_yaml import dump_mapping
@@ -285,13 +285,14 @@ class RunDir:
         Called when a run goes on from `step`: videos of later steps will be made again.
         """
         with readable_errors(f"cannot tidy '{self.path}'"):
-            for folder in (self.path, self.videos):
+            for folder in (self.path, self.path / "configs", self.videos):
                 if folder.is_dir():
                     remove_leftovers(folder)
             for path in self.videos.glob("step_*.mp4"):
                 number = path.stem.removeprefix("step_")
                 if number.isdecimal() and int(number) > step:
                     path.unlink()
+                    fsync_dir(self.videos)
 
     def lock(self, *, anonymous: bool = False) -> RunLock:
         """Context manager: this process has the run, or RunError names the one that has it. `anonymous` works on a full

@@ -13,7 +13,7 @@ import time
 from os import getpid
 from pathlib import Path
 
-from rl_training.atomic_io import make_folder
+from rl_training.atomic_io import fsync_dir, make_folder, sync_file
 from rl_training.json_rows import COUNTERS, AppendFile, Row, digest_of, eval_name
 from rl_training.types import StateDict
 
@@ -195,6 +195,9 @@ class TensorBoardSink:
             elif path.stat().st_size > state["files"][path.name]:
                 with open(path, "r+b") as file:
                     file.truncate(int(state["files"][path.name]))
+                sync_file(path)  # or a power cut brings back points that are logged again
+        if self.directory.is_dir():
+            fsync_dir(self.directory)
         self._check(state["files"], state.get("sha256", {}))
         # for a TensorBoard that watched the run and has already read what was cut off
         self._first_step = int(state["step"]) + 1

@@ -273,7 +273,7 @@ def outcome(run: Path) -> dict[str, Any]:
         "tensorboard": sorted(scalar_points(run / "logs" / "tensorboard")),
         "videos": sorted(path.name for path in (run / "videos").iterdir()),
         "status": info(run)["status"],
-        "litter": sorted(path.name for path in run.rglob(".*") if path.name != ".lock"),
+        "litter": sorted(str(path.relative_to(run)) for path in run.rglob(".*") if path.name != ".lock"),
     }
 
 

@@ -61,6 +61,21 @@ def test_the_power_goes(shell: Shell, folder: Path, reference: FindReference, po
     check_image(shell, folder, reference("cartpole", SHORT), image)
 
 
+def killed_run(shell: Shell, folder: Path) -> Path:
+    """A run that was killed after rows, points and a checkpoint that a resume has to give up."""
+    (folder / "disk").mkdir()
+    assert shell.start(folder, train(folder), fault=("kill", "rename checkpoints/latest 4")).wait() == KILLED
+    return the_run(folder / "disk" / "runs")
+
+
+def test_the_power_goes_at_the_end_of_a_resume(shell: Shell, folder: Path, reference: FindReference) -> None:
+    """What was cut off the logs does not come back."""
+    run = killed_run(shell, folder)
+    fault = power(folder, "all lost", image=str(folder / "image"), point="the end")
+    assert shell.start(folder, ["resume", str(run)], fault=fault).wait() == KILLED
+    check_image(shell, folder, reference("cartpole", SHORT), folder / "image")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fate", ["all lost", "names kept", "contents kept", "chance"])
@@ -82,11 +97,8 @@ def test_the_power_goes_at_every_operation(shell: Shell, folder: Path, reference
 def test_the_power_goes_at_every_operation_of_a_resume(
     shell: Shell, folder: Path, reference: FindReference, fate: str
 ) -> None:
-    """Of a run that was killed after rows and a checkpoint that it has to give up."""
     expected = reference("cartpole", SHORT)
-    (folder / "disk").mkdir()
-    assert shell.start(folder, train(folder), fault=("kill", "rename checkpoints/latest 4")).wait() == KILLED
-    run = the_run(folder / "disk" / "runs")
+    run = killed_run(shell, folder)
     images = folder / "images"
     images.mkdir()
     shell.run(folder, ["resume", str(run)], fault=power(folder, fate, image=str(images)))
