@@ -36,7 +36,7 @@ def two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_commands(capsys: Captured) -> None:
     assert candidates(capsys, "") == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
     assert candidates(capsys, "re") == ["resume"]
-    assert candidates(capsys, "config", "") == ["show", "validate", "migrate"]
+    assert candidates(capsys, "config", "") == ["show", "validate", "migrate", "import-zoo"]
     assert candidates(capsys, "--") == ["--help", "--version"]
     assert candidates(capsys) == candidates(capsys, "")
 
@@ -93,7 +93,7 @@ def test_in_a_real_bash(tmp_path: Path) -> None:
     assert result.stdout.splitlines() == [
         "complete -o default -F _rl_complete rl",
         "resume",
-        "show validate migrate",
+        "show validate migrate import-zoo",
         "--total-timesteps",
         "",
     ]
