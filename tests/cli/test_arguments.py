@@ -175,7 +175,7 @@ def test_bad_seeds(text: str) -> None:
     [
         ("trian", "unknown command 'trian'; did you mean 'train'?"),
         ("config shw", "unknown command 'config shw'; did you mean 'show'?"),
-        ("config", "'rl config' needs one of show, validate, migrate"),
+        ("config", "'rl config' needs one of show, validate, migrate, import-zoo"),
         ("--verbose", "unknown flag '--verbose'"),
         ("train --total-timestep 5", "unknown flag '--total-timestep'; did you mean '--total-timesteps'?"),
         ("train --env.num-evs 3", "did you mean '--env.num-envs'?"),
