@@ -112,5 +112,6 @@ def test_verify_compares_evaluations_the_first_too(tmp_path: Path) -> None:
     assert checker.verify_experiment(run).reproduced
     log = run / "logs" / "evals.jsonl"
     log.write_text(log.read_text().replace('"return_mean":', '"return_mean":1', 1))
-    (difference,) = checker.verify_experiment(run).differences
+    log_changed, difference = checker.verify_experiment(run).differences
+    assert log_changed.kind == "log"
     assert (difference.kind, difference.what, difference.env_steps) == ("evaluation", "return_mean", 0)
