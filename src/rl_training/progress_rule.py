@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from rl_training.formatting import number_text
+
 RETURNS = "rollout/returns"
 """Key of a row: the returns of the episodes that ended in this train step, at most the last `WINDOW` of them."""
 WINDOW = 100
@@ -70,9 +72,11 @@ def standard_error(returns: Sequence[float]) -> float:
 def _judge(memory: dict[str, Any], level: float, *, has_fallen: bool) -> str | None:
     best, start, best_at = memory["best"], memory["start"], memory["best_at"]
     if best - start <= LEARNT_NOISE * math.hypot(memory["start_error"], memory["best_error"]):
-        return f"the mean return of {WINDOW} episodes is {level:.4g}; it was {start:.4g} at the beginning"
+        now, before = number_text(level), number_text(start)
+        return f"the mean return of {WINDOW} episodes is {now}; it was {before} at the beginning"
     if has_fallen:
-        return f"the mean return of {WINDOW} episodes fell to {level:.4g}; it was {best:.4g} at {best_at:,} env steps"
+        now, before = number_text(level), number_text(best)
+        return f"the mean return of {WINDOW} episodes fell to {now}; it was {before} at {best_at:,} env steps"
     return None
 
 

@@ -186,7 +186,7 @@ def test_a_dry_run_shows_the_trials(capsys: Captured) -> None:
     assert main(["sweep", "sweep.yaml", "--dry-run", "--seed=1..3"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
-    assert lines[0] == "Plan  4 trials x 3 seeds = 12 runs, 2 at a time"
+    assert lines[0] == "Plan  4 trials x 3 seeds = 12 runs, 1 at a time"
     assert lines[4].split() == ["0", "0.001", "0.1"]
     assert captured.err == "dry run: nothing was written\n"
     assert not Path("runs").exists()

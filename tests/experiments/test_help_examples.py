@@ -74,7 +74,7 @@ def test_commands_that_messages_suggest_exist() -> None:
     found = list(suggestions())
     assert len(found) > 40
     for file, line in found:
-        words = [word.rstrip(",") for word in line.split()[1:] if word not in ("COMMAND", "KIND", "...")]
+        words = [word.rstrip(",").split("|")[0] for word in line.split()[1:] if word not in ("COMMAND", "KIND", "...")]
         if not words or words[0] in ("_complete", "--help"):
             continue
         command, rest = find_command([*words, *(["--help"] if len(words) == 1 else [])])
