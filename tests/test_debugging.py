@@ -108,7 +108,7 @@ def test_a_capture_survives_and_strangers_are_refused(tmp_path: Path) -> None:
         (tmp_path / "b.capture").write_bytes(damaged)
         with pytest.raises(CheckpointError):
             load_capture(tmp_path / "b.capture")
-    assert main(["debug", "replay", str(tmp_path / "none")]) == 1
+    assert main(["debug", "replay", str(tmp_path / "none")]) == 2
 
 
 def test_a_capture_is_checked_before_there_is_memory_for_it(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ class Restarts(GlobalNoise):
         (Unbounded, "the action space has no bounds"),
         (Endless, "no episode ended in 200 steps and there is no time limit; set env.max_episode_steps"),
         (NoPictures, "no render mode 'rgb_array'"),
-        (BrokenPictures, "rendering failed, there will be no videos: no display"),
+        (BrokenPictures, "rendering failed, there will be no videos: RuntimeError: no display"),
         (Restarts, "open episodes are dropped when a run resumes"),
     ],
 )

@@ -186,7 +186,7 @@ def test_they_are_listed_with_the_jax_environments() -> None:
 
 def test_without_jax_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jax" else object())
-    with pytest.raises(EnvError, match=r"'RLJax/Catch-v0' needs an extra: pip install 'rl-training\[jax\]'"):
+    with pytest.raises(ConfigError, match=r"'RLJax/Catch-v0' needs an extra: pip install 'rl-training\[jax\]'"):
         make_env("RLJax/Catch-v0")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_training.error_text import MESSAGE_LIMIT, message_of, shortened, traceback_text
+from rl_training.types import CheckpointError, RunError
 
 PACKAGE = str(Path(__file__).resolve().parents[1])
 STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
@@ -80,9 +81,13 @@ def failure_text(error: BaseException, *, whole: bool = False) -> tuple[str, str
 
 
 def cause_text(error: BaseException) -> str:
-    """The short traceback of code outside of this package that an expected error was made from; "" without one."""
+    """The short traceback of code outside of this package that an expected error was made from; "" without one.
+
+    What the operating system answered to reading and writing a run is no code's fault, wherever it was raised.
+    """
     cause = error.__cause__
-    origin = None if cause is None else origin_of(cause)
+    is_answer = isinstance(cause, OSError) and isinstance(error, RunError | CheckpointError)
+    origin = None if cause is None or is_answer else origin_of(cause)
     return "" if origin is None else origin.trace
 
 
