@@ -16,7 +16,7 @@ from typing import Any
 
 from rl_training.config import WandbConfig
 from rl_training.config_loading import config_to_mapping
-from rl_training.error_text import message_of
+from rl_training.error_text import describe
 from rl_training.json_rows import Row, eval_name
 from rl_training.offspring import OUTLIVES
 from rl_training.runs import RunDir
@@ -87,7 +87,7 @@ class WandbSink:
             action()
         except Exception as error:  # whatever W&B raises, training goes on
             self._run = None
-            _warn(f"W&B failed and is off for the rest of this run: {message_of(error)}")
+            _warn(f"W&B failed and is off for the rest of this run: {describe(error)}")
 
 
 def has_key() -> bool:

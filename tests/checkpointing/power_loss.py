@@ -76,7 +76,10 @@ class ByChance:
         kind = self.rng.integers(3)
         if kind < 2:
             return current if kind else synced or b""
-        kept = int(self.rng.integers(len(current) + 1))
+        pairs = enumerate(zip(synced or b"", current, strict=False))
+        both = min(len(synced or b""), len(current))
+        untouched = next((i for i, (old, new) in pairs if old != new), both)  # synced and not changed since
+        kept = int(self.rng.integers(untouched, len(current) + 1))
         return current[:kept] + self.rng.bytes(len(current) - kept)
 
 
