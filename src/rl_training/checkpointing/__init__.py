@@ -1,0 +1,5 @@
+"""Checkpoints: atomic, checksummed, incremental, without pickle."""
+
+from rl_training.checkpointing.manager import CheckpointManager
+
+__all__ = ["CheckpointManager"]
