@@ -16,7 +16,7 @@ MODULES = (
         "logging.metrics_tracker",
         "tensorboard",
     ),
-    *("logging.wandb_sink", "logging.progress_display"),
+    *("logging.tensorboard", "logging.wandb_sink", "logging.progress_display"),
 )
 HEAVY = ("torch", "jax", "gymnasium", "matplotlib", "tensorboard", "wandb", "rich", "psutil", "pandas", "scipy")
 
