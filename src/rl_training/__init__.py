@@ -10,9 +10,9 @@ Names are imported when first used, so `import rl_training` stays light.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rl_training.system.imports import lazily
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
@@ -84,10 +84,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'rl_training' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"rl_training.{_HOME[name]}"), name)
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

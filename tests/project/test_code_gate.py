@@ -23,7 +23,7 @@ MODULES = {"run": "subprocess", "system": "os", "check_call": "subprocess", "eva
 """Words that many things are called; here only those of this module, or the bare one."""
 
 KNOWN: dict[str, str] = {
-    "__init__.py:import_module": "names of the package",
+    "system/imports.py:import_module": "names of the package",
     "registry.py:import_module": "behind require, or called with a path that stands in code",
     "registry.py:import_own": "behind require, or a path of the table of built-in parts",
     "monitoring/alert_hooks.py:Popen": "the constructor asks require",
