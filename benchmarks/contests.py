@@ -8,7 +8,7 @@ from typing import Any
 from algorithm_lists import AS_REJAX, REJAX_ROWS, SB3_PPO_ROWS, as_the_peer, off_policy_rows, ppo_rows
 from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
 
-from rl_training.config_loading import config_to_mapping, load_config
+from rl_training.config.loading import config_to_mapping, load_config
 
 PEERS = "Stable-Baselines3"
 

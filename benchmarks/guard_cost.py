@@ -13,9 +13,9 @@ import statistics
 import time
 from typing import Any
 
-from rl_training.assembly import build_trainer
-from rl_training.config_loading import load_config
-from rl_training.devices import pinned_threads
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.devices import pinned_threads
+from rl_training.config.loading import load_config
 from rl_training.guards import part_suspects
 from rl_training.types import UpdateResult
 

@@ -191,7 +191,7 @@ def shown_command(contest: Contest, contestant: Contestant) -> str:
 
 def machine() -> dict[str, Any]:
     """What a reader needs to know to judge the numbers."""
-    from rl_training.environment_info import hardware
+    from rl_training.system.machine import hardware
 
     facts = hardware()
     memory = round(facts["memory_bytes"] / 2**30)

@@ -17,8 +17,8 @@ import numpy as np
 from ppo import config
 
 from rl_training import train
-from rl_training.checkpointing import CheckpointManager
-from rl_training.devices import pinned_threads
+from rl_training.assembly.devices import pinned_threads
+from rl_training.checkpointing.manager import CheckpointManager
 
 
 def run(settings: dict[str, Any], seed: int, folder: str) -> tuple[dict[str, float], dict[str, Any]]:

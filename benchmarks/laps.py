@@ -7,8 +7,8 @@ from pathlib import Path
 
 from timing import Stopwatch
 
-from rl_training.callbacks import Callback
-from rl_training.trainers.base import Report, Trainer
+from rl_training.training.callbacks import Callback
+from rl_training.training.loop import Report, Trainer
 
 
 class Laps(Callback):

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.atomic_io import fault_hook
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.checkpointing.row_log import Lineage
 from rl_training.data import ReplayBuffer
-from rl_training.row_log import Lineage
+from rl_training.system.atomic_io import fault_hook
 
 CAPACITY, OBS_DIM, ACTION_DIM, ROUNDS = 1_000_000, 17, 6, 5
 NEW = CAPACITY // 100

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from peers import peers_python
 
-from rl_training.experiments.statistics import iqm
+from rl_training.experiments.analysis.statistics import iqm
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs" / "data" / "scores.json"

@@ -17,15 +17,15 @@ import jax
 import jax.numpy as jnp
 
 from rl_training.config import BackboneConfig
-from rl_training.jax.compiled import rows_like
-from rl_training.jax.dist import Parameters, distribution, draw
 from rl_training.jax.envs import make
-from rl_training.jax.nets import linear, mlp, named
-from rl_training.jax.optimizer import AdamState, adam, adam_init
-from rl_training.jax.returns import gae
+from rl_training.jax.models.distributions import Parameters, distribution, draw
+from rl_training.jax.models.networks import linear, mlp, named
+from rl_training.jax.models.optimization import AdamState, adam, adam_init
+from rl_training.jax.numerics.returns import gae
 from rl_training.jax.runtime import configure
+from rl_training.jax.training.driver import rows_like
+from rl_training.numerics.initial_weights import POLICY_GAIN
 from rl_training.seeding import Streams
-from rl_training.weights import POLICY_GAIN
 
 NUM_ENVS, NUM_STEPS, GAMMA, LEARNING_RATE = 16, 128, 0.99, 5e-3
 

@@ -16,14 +16,14 @@ import numpy as np
 import psutil
 
 from rl_training.algorithms.random import RandomAgent, RandomConfig
-from rl_training.collector import Collector
+from rl_training.build_context import BuildContext
 from rl_training.config import EnvConfig, TrainConfig
-from rl_training.context import BuildContext
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.storage import layout
 from rl_training.envs import make_env, make_vector_env
 from rl_training.envs.spaces import space_spec
 from rl_training.seeding import stream
+from rl_training.training.collector import Collector
 
 NUM_ENVS = 4
 BATCH_SIZE = 256

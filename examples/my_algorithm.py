@@ -14,7 +14,7 @@ import torch
 
 from rl_training import BaseAlgorithm
 from rl_training.models import PolicyNetwork
-from rl_training.returns import discounted_returns
+from rl_training.numerics.returns import discounted_returns
 from rl_training.types import UpdateResult
 
 

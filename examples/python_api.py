@@ -10,7 +10,7 @@ import tempfile
 import gymnasium as gym
 
 import rl_training
-from rl_training.config_loading import load_config
+from rl_training.config.loading import load_config
 
 steps = int(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].isdigit() else 30_000
 config = load_config(

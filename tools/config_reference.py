@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rl_training.config import PartConfig, TrainConfig, WrapperConfig, builtin_spec
-from rl_training.config_fields import FieldDoc, attribute_docs, describe, field_docs, hints_of, section_of, written
-from rl_training.config_monitor import AlertRuleConfig
-from rl_training.config_sweeps import RangeConfig, SweepConfig
-from rl_training.config_tuning import TuneConfig
+from rl_training.config.fields import FieldDoc, attribute_docs, describe, field_docs, hints_of, section_of, written
+from rl_training.config.monitor import AlertRuleConfig
+from rl_training.config.schema import PartConfig, TrainConfig, WrapperConfig, builtin_spec
+from rl_training.config.sweeps import RangeConfig, SweepConfig
+from rl_training.config.tuning import TuneConfig
+from rl_training.hparams.schedules import Schedule
 from rl_training.registry import algorithms
-from rl_training.schedules import Schedule
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "config-reference.md"
 COMMAND = "python tools/config_reference.py"

@@ -10,18 +10,17 @@ Names are imported when first used, so `import rl_training` stays light.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rl_training.system.imports import lazily
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import BaseAlgorithm
-    from rl_training.callbacks import Callback
-    from rl_training.config import TrainConfig
-    from rl_training.config_loading import load_config
-    from rl_training.env_runner import EnvRunner
+    from rl_training.config.loading import load_config
+    from rl_training.config.schema import TrainConfig
     from rl_training.envs import check_env, make_env, make_vector_env
+    from rl_training.eval import evaluate, load
     from rl_training.registry import (
         register_algorithm,
         register_buffer,
@@ -31,19 +30,20 @@ if TYPE_CHECKING:
         register_network,
         register_wrapper,
     )
-    from rl_training.saved_policy import evaluate, load
     from rl_training.trainer import TrainResult, resume, train, train_ppo
+    from rl_training.training.callbacks import Callback
+    from rl_training.training.env_runner import EnvRunner
 
 _HOME = {
     "BaseAlgorithm": "algorithms.base",
-    "Callback": "callbacks",
-    "EnvRunner": "env_runner",
+    "Callback": "training.callbacks",
+    "EnvRunner": "training.env_runner",
     "TrainConfig": "config",
     "TrainResult": "trainer",
     "check_env": "envs",
-    "evaluate": "saved_policy",
-    "load": "saved_policy",
-    "load_config": "config_loading",
+    "evaluate": "eval",
+    "load": "eval",
+    "load_config": "config.loading",
     "make_env": "envs",
     "make_vector_env": "envs",
     "register_algorithm": "registry",
@@ -84,10 +84,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'rl_training' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"rl_training.{_HOME[name]}"), name)
+__getattr__ = lazily(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -1,173 +1,197 @@
-"""Evaluation: whole episodes on separate environments with their own seeds. It never touches the training.
-
-Episode k always starts from the same seed and, if stochastic, draws from the same noise, however many environments
-share the work. Environments are plain single ones, so every suite and every user's class is evaluated the same way.
-"""
+"""Using a trained run: load its policy, predict, evaluate, record a video. For notebooks and `rl eval` alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
-from rl_training.numerics import iqm
-from rl_training.seeding import episode_noise, episode_seed, stream
-from rl_training.types import Array, Carry, Obs, Policy
+from rl_training.assembly.build import build_algorithm, check_supported, eval_env_maker, need_env_fn, resolve_algorithm
+from rl_training.assembly.devices import pinned_threads
+from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
+from rl_training.checkpointing.seal import Seal, SealCheck, fitting
+from rl_training.config.schema import TrainConfig
+from rl_training.envs import make_env, space_spec
+from rl_training.envs.observations import as_batch
+from rl_training.envs.watch import EnvWatch
+from rl_training.guards import Guard
+from rl_training.runs.directory import RunDir
+from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
+from rl_training.system.offspring import Offspring
+from rl_training.training.evaluation import evaluate_policy
+from rl_training.types import Array, ConfigError, Policy
 
-LANES = 25
-"""Environments at most that share the episodes of an evaluation, unless told: a call of the policy serves them all."""
-
-EnvMaker = Callable[[int], "gym.Env[Any, Any]"]
-"""Makes the i-th evaluation environment."""
-
-
-@dataclass(frozen=True)
-class EvalResult:
-    """Returns and lengths of every episode in the order of their numbers; raw rewards."""
-
-    returns: Array
-    lengths: Array
-    successes: Array
-    """1, 0, or NaN where the environment does not say."""
-    frames: list[Array] = field(default_factory=list)
-    """Pictures of the first episode, if asked for."""
-    fps: float = 30.0
-    """The environment's own frame rate."""
-
-    def followed_by(self, later: EvalResult) -> EvalResult:
-        """This one's episodes and those that were played after them."""
-        returns = np.concatenate([self.returns, later.returns])
-        lengths = np.concatenate([self.lengths, later.lengths])
-        successes = np.concatenate([self.successes, later.successes])
-        return EvalResult(returns, lengths, successes, self.frames, self.fps)
-
-    def metrics(self) -> dict[str, float]:
-        values = {
-            "return_mean": float(self.returns.mean()),
-            "return_std": float(self.returns.std()),
-            "return_min": float(self.returns.min()),
-            "return_max": float(self.returns.max()),
-            "return_iqm": float(iqm(self.returns)),
-            "length_mean": float(self.lengths.mean()),
-        }
-        if not np.isnan(self.successes).all():
-            values["success_rate"] = float(np.nanmean(self.successes))
-        return values
+EnvFn = Callable[[], Any]
 
 
-class Lane:
-    """One environment that plays episodes i, i + n, i + 2n, ... one after the other."""
+class SavedPolicy:
+    """A trained policy that takes raw observations, one or a batch, and gives actions the environment understands."""
 
-    def __init__(self, env: gym.Env[Any, Any], first: int) -> None:
-        self.env = env
-        self.episode = first
-        self.obs: Any = None
-        self.total, self.length = 0.0, 0
-        self.is_first = True
+    def __init__(self, policy: Policy, cfg: TrainConfig, checkpoint: Checkpoint, spaces: Spaces) -> None:
+        self.policy = policy
+        self.config = cfg
+        self.env_steps = checkpoint.step
+        self.checkpoint = checkpoint.path
+        self.observation_space, self.action_space = spaces
+        self._rng = np.random.default_rng(cfg.seed)
+        self._carry = policy.initial_carry(1)
+        self._is_first = True
 
-    def start(self, seed: int) -> None:
-        self.obs, _ = self.env.reset(seed=episode_seed(seed, self.episode))
-        self.total, self.length, self.is_first = 0.0, 0, True
+    def __repr__(self) -> str:
+        cfg = self.config
+        return (
+            f"SavedPolicy({cfg.algo} on {cfg.env_id}, step {self.env_steps:,}, checkpoint {self.checkpoint.name}, "
+            f"observations {describe(self.observation_space)}, actions {describe(self.action_space)})"
+        )
+
+    def predict(self, obs: Any, deterministic: bool = True) -> Array:
+        """The action for one observation, or actions for a batch of them (an extra first axis).
+
+        A policy with memory remembers between calls on single observations; call `reset` when an episode starts.
+        ObservationError where an observation is not of the space that the policy was trained on.
+        """
+        rows, single = as_batch(obs, self.observation_space)
+        count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
+        carry = self._carry if single else self.policy.initial_carry(count)
+        is_first = np.full(count, self._is_first if single else True)
+        result = self.policy.act(rows, carry, is_first, self._rng, deterministic=deterministic)
+        if single:
+            self._carry, self._is_first = result.carry, False
+        return result.env_actions[0] if single else result.env_actions
+
+    def export(self, kind: str) -> Any:
+        """The greedy policy of a run with backend: jax as a pure function of a batch of raw observations: "jax" is
+        jitted and can be part of a larger compiled program, "numpy" is plain NumPy; see `jax.policy.Exported`."""
+        if self.config.backend != "jax":
+            raise ConfigError("export is for runs with backend: jax; a torch policy acts by `predict`")
+        exported: Any = self.policy.export(kind)  # type: ignore[attr-defined]
+        return exported
+
+    def reset(self) -> None:
+        """A new episode starts: forget the last one."""
+        self._is_first = True
 
 
-def evaluate_policy(
-    policy: Policy,
-    make_env: EnvMaker,
+def load(
+    run: str | Path,
+    checkpoint: str | int = "latest",
     *,
-    episodes: int,
-    seed: int,
-    first: int = 0,
-    deterministic: bool = True,
-    num_envs: int | None = None,
-    record: bool = False,
-) -> EvalResult:
-    """Play `episodes` episodes from number `first` on and return what they gave; `record` keeps the frames of one."""
-    count = min(episodes, num_envs or LANES)
-    lanes = [Lane(make_env(i), first + i) for i in range(count)]
-    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
-    successes = np.full(episodes, np.nan)
-    frames: list[Array] = []
-    actor = BatchActor(policy, count, seed) if deterministic else EpisodeActor(policy, count, seed)
+    env_fn: EnvFn | None = None,
+    output_dir: str | Path = "runs",
+    allow_changed_config: bool = False,
+    trust_plugins: bool = False,
+) -> SavedPolicy:
+    """The policy of a run: `load("runs/ppo__CartPole-v1__...").predict(obs)`.
+
+    `run` is a path, or a name inside `output_dir`. The environment is not built: the run has a record of its spaces.
+    `env_fn` is checked against it, and asked where a run of version 0.1 has none. A checkpoint of another run, or a
+    config that was edited since it was saved, is refused unless `allow_changed_config`. `trust_plugins` agrees to the
+    code that a run which was not made here asks for.
+    """
+    directory = RunDir.open(run, output_dir)
+    with directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
+        return _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
+
+
+def _load(
+    directory: RunDir, cfg: TrainConfig, checkpoint: str | int, env_fn: EnvFn | None, allow_changed_config: bool
+) -> SavedPolicy:
+    sealing = SealCheck(Seal.of(directory), allow_changed_config)
+    saved = CheckpointManager(directory.path, sealing=sealing).load(parse_checkpoint(checkpoint), parts={"policy"})
+    check_supported(cfg)
+    spec, hparams = resolve_algorithm(cfg)
+    spaces = spaces_of(directory, cfg, env_fn)
+    algorithm = build_algorithm(cfg, spec, hparams, *spaces, Guard())
+    with fitting(f"the policy of step {saved.step}"):
+        algorithm.policy.load_state_dict(saved.parts["policy"])
+    return SavedPolicy(algorithm.policy, cfg, saved, spaces)
+
+
+def spaces_of(run: RunDir, cfg: TrainConfig, env_fn: EnvFn | None) -> Spaces:
+    """The spaces a run was trained on: as recorded, else as its environment has them."""
+    recorded = read_spaces(run.path)
+    if recorded is not None and env_fn is None:
+        return recorded
+    need_env_fn(run.path, cfg, env_fn, "load")
+    env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
     try:
-        for lane in lanes:
-            lane.start(seed)
-        if record:
-            frames.append(np.asarray(lanes[0].env.render()))
-        active = list(range(count))
-        while active:
-            actions = actor.act(lanes, active)
-            for slot, action in zip(tuple(active), actions, strict=True):
-                lane = lanes[slot]
-                lane.obs, reward, terminated, truncated, info = lane.env.step(action)
-                lane.total += float(reward)
-                lane.length += 1
-                lane.is_first = False
-                if record and lane.episode == first:
-                    frames.append(np.asarray(lane.env.render()))
-                if terminated or truncated:
-                    row = lane.episode - first
-                    returns[row], lengths[row] = lane.total, lane.length
-                    success = info.get("is_success", info.get("success"))
-                    if success is not None:
-                        successes[row] = float(success)
-                    lane.episode += count
-                    if lane.episode < first + episodes:
-                        lane.start(seed)
-                    else:
-                        active.remove(slot)
+        found = space_spec(env.observation_space), space_spec(env.action_space)
     finally:
-        for lane in lanes:
-            lane.env.close()
-    fps = float(lanes[0].env.metadata.get("render_fps", 30.0))
-    return EvalResult(returns, lengths, successes, frames, fps)
+        env.close()
+    if recorded is not None:
+        check_spaces(run.path, recorded, found)
+    return found
 
 
-class BatchActor:
-    """Greedy actions for all lanes at once."""
+def evaluate(
+    run: str | Path,
+    *,
+    checkpoint: str | int = "latest",
+    episodes: int = 100,
+    seed: int | None = None,
+    stochastic: bool = False,
+    num_envs: int | None = None,
+    video: str | Path | None = None,
+    env_fn: EnvFn | None = None,
+    output_dir: str | Path = "runs",
+    allow_changed_config: bool = False,
+    trust_plugins: bool = False,
+) -> dict[str, Any]:
+    """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints.
 
-    def __init__(self, policy: Policy, count: int, seed: int) -> None:
-        self.policy = policy
-        self.carry = policy.initial_carry(count)
-        self.rng = stream(seed, "eval")
+    `run` is a path, or a name inside `output_dir`; `video` the folder that a film of one episode is written to.
+    `allow_changed_config` and `trust_plugins` are those of `load`.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes must be at least 1, not {episodes}")
+    directory = RunDir.open(run, output_dir)
+    need_env_fn(directory.path, directory.config(secrets=False), env_fn, "evaluate")
+    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
+    with to_run as cfg, Offspring(), EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
+        saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
+        make = eval_env_maker(cfg, env_fn, render=video is not None)
 
-    def act(self, lanes: list[Lane], active: list[int]) -> Array:
-        obs = stack_obs([lanes[i].obs for i in active])
-        is_first = np.array([lanes[i].is_first for i in active])
-        carry: Carry = {name: rows[active] for name, rows in self.carry.items()}
-        result = self.policy.act(obs, carry, is_first, self.rng, deterministic=True)
-        for name, rows in result.carry.items():
-            self.carry[name][active] = rows
-        return result.env_actions
+        def checked(index: int) -> Any:
+            env = make(index)
+            spaces = saved.observation_space, saved.action_space
+            check_spaces(directory.path, spaces, (space_spec(env.observation_space), space_spec(env.action_space)))
+            return env
+
+        seed = cfg.seed if seed is None else seed
+        result = evaluate_policy(
+            saved.policy,
+            checked,
+            episodes=episodes,
+            seed=seed,
+            deterministic=not stochastic,
+            num_envs=num_envs,
+            record=video is not None,
+        )
+    record: dict[str, Any] = {
+        "run": str(directory.path),
+        "checkpoint": str(checkpoint),
+        "env_steps": saved.env_steps,
+        "seed": seed,
+        "deterministic": not stochastic,
+        "episodes": episodes,
+        **result.metrics(),
+        "returns": result.returns.tolist(),
+        "lengths": result.lengths.tolist(),
+    }
+    if video is not None:
+        from rl_training.logging.video import write_video
+
+        path = Path(video) / f"eval_step_{saved.env_steps:012d}.mp4"
+        record["video"] = str(write_video(path, result.frames, fps=result.fps))
+    return record
 
 
-class EpisodeActor:
-    """Sampled actions, lane by lane, each episode with its own noise."""
-
-    def __init__(self, policy: Policy, count: int, seed: int) -> None:
-        self.policy = policy
-        self.seed = seed
-        self.carries = [policy.initial_carry(1) for _ in range(count)]
-        self.generators: dict[int, np.random.Generator] = {}
-
-    def act(self, lanes: list[Lane], active: list[int]) -> list[Any]:
-        actions = []
-        for slot in active:
-            lane = lanes[slot]
-            if lane.is_first:
-                self.generators[slot] = episode_noise(self.seed, lane.episode)
-            result = self.policy.act(
-                stack_obs([lane.obs]), self.carries[slot], np.array([lane.is_first]), self.generators[slot]
-            )
-            self.carries[slot] = result.carry
-            actions.append(result.env_actions[0])
-        return actions
-
-
-def stack_obs(rows: list[Any]) -> Obs:
-    """Single observations to a batch: arrays, numbers or dicts of them."""
-    if isinstance(rows[0], dict):
-        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    return np.array(rows)
+def parse_checkpoint(name: str | int) -> str | int:
+    """ "latest", "best" or a step number."""
+    if isinstance(name, int) or name in ("latest", "best"):
+        return name
+    if name.isdigit():
+        return int(name)
+    raise ConfigError(f"checkpoint must be latest, best or a step number, not '{name}'")

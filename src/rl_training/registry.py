@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rl_training.consent import require
+from rl_training.trust.consent import require
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +33,30 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+MOVED = {
+    "rl_training.callbacks": "rl_training.training.callbacks",
+    "rl_training.debugging": "rl_training.monitoring.debug_mode",
+    "rl_training.monitoring": "rl_training.monitoring.alerts",
+    "rl_training.logging": "rl_training.logging.logger",
+    "rl_training.tensorboard": "rl_training.logging.tensorboard",
+    "rl_training.wandb_sink": "rl_training.logging.wandb_sink",
+    "rl_training.models.backbones": "rl_training.models.backbones.mlp",
+    "rl_training.envs.goal_probes": "rl_training.envs.probes.goals",
+    "rl_training.jax.nets": "rl_training.jax.models.networks",
+}
+"""Modules of version 0.1.0 that hold parts which a config can name, and where those parts are now."""
+
+
+def present_path(path: str) -> str:
+    """The dotted path under which a part of the package is found today; other paths stay as they are.
+
+    >>> present_path("rl_training.tensorboard:TensorBoardSink")
+    'rl_training.logging.tensorboard:TensorBoardSink'
+    """
+    module, separator, attr = path.partition(":")
+    return MOVED.get(module, module) + separator + attr
+
+
 def import_attr(path: str, what: str) -> Any:
     """The attribute behind "package.module:attr" that a config names, if its code may run here.
 
@@ -45,7 +69,7 @@ def import_attr(path: str, what: str) -> Any:
 def import_own(path: str, what: str) -> Any:
     """The same for a path that stands in code: in the package, or in what a registered part says of itself. There is no
     gate in front of it, so it must never be given text from a config."""
-    module_name, _, attr = path.partition(":")
+    module_name, _, attr = present_path(path).partition(":")
     if not module_name or not attr or module_name.startswith("."):
         raise ConfigError(f"{what} '{path}' is not of the form 'package.module:Name'")
     try:
@@ -225,7 +249,7 @@ class Registry:
             return False
         if name in self._entries:
             return self._registered_by.get(name, "").split(".")[0] not in _installed_packages()
-        return ":" in name and name not in self._paths
+        return ":" in name and present_path(name) not in self._paths
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -257,9 +281,9 @@ algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
 )
-JAX_NETWORKS = {name: f"rl_training.jax.nets:{name}" for name in ("cnn", "gru")}
+JAX_NETWORKS = {name: f"rl_training.jax.models.networks:{name}" for name in ("cnn", "gru")}
 """Backbones that exist with backend jax only."""
-networks = Registry("network", {"mlp": "rl_training.models.backbones:MLP", **JAX_NETWORKS})
+networks = Registry("network", {"mlp": "rl_training.models.backbones.mlp:MLP", **JAX_NETWORKS})
 
 
 def networks_for(backend: str) -> str:
@@ -311,10 +335,10 @@ buffers = Registry(
 loggers = Registry(
     "logger",
     {
-        "jsonl": "rl_training.logging:JsonlSink",
-        "console": "rl_training.logging:ConsoleSink",
-        "tensorboard": "rl_training.tensorboard:TensorBoardSink",
-        "wandb": "rl_training.wandb_sink:WandbSink",
+        "jsonl": "rl_training.logging.logger:JsonlSink",
+        "console": "rl_training.logging.logger:ConsoleSink",
+        "tensorboard": "rl_training.logging.tensorboard:TensorBoardSink",
+        "wandb": "rl_training.logging.wandb_sink:WandbSink",
     },
 )
 callbacks = Registry("callback")

@@ -1,6 +1,7 @@
 """Running: from a config to a finished run directory.
 
-`train` and `resume` are the two ways in. What they do is in their bodies, top to bottom; `assembly.py` builds parts.
+`train` and `resume` are the two ways in. What they do is in their bodies, top to bottom; `assembly/build.py` builds
+parts.
 """
 
 from __future__ import annotations
@@ -16,11 +17,38 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from rl_training import index
-from rl_training.alert_hooks import AlertHook
-from rl_training.assembly import EnvFn, build_trainer, eval_env_maker, need_env_fn
-from rl_training.budgets import Budget, budgets_json, read_budgets
-from rl_training.callbacks import (
+from rl_training.assembly.build import EnvFn, build_trainer, eval_env_maker, need_env_fn
+from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.resuming import record_changes, record_damage, record_first_budget, take_over
+from rl_training.assembly.user_parts import UserParts, missing_objects, object_name, user_parts
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.checkpointing.seal import Seal, SealCheck, fitting
+from rl_training.config.loading import (
+    changed_config,
+    config_to_mapping,
+    load_config,
+    parse_config,
+    validate_config,
+)
+from rl_training.config.schema import PartConfig, TrainConfig
+from rl_training.envs.watch import EnvWatch
+from rl_training.logging.logger import Logger, Sink
+from rl_training.logging.progress_display import Display
+from rl_training.logging.video import write_video
+from rl_training.monitoring.alert_hooks import AlertHook
+from rl_training.monitoring.alerts import MonitorCallback
+from rl_training.registry import loggers
+from rl_training.runs import index
+from rl_training.runs.budgets import Budget, budgets_json, read_budgets
+from rl_training.runs.directory import RunDir
+from rl_training.runs.names import env_fn_id
+from rl_training.runs.redaction import with_secrets
+from rl_training.runs.spaces import check_spaces, read_spaces, save_spaces
+from rl_training.system.error_text import describe
+from rl_training.system.offspring import Offspring
+from rl_training.system.signals import StopSignals, requeue_under_slurm
+from rl_training.system.terminal_text import printable
+from rl_training.training.callbacks import (
     Callback,
     CheckpointCallback,
     EvalCallback,
@@ -29,35 +57,10 @@ from rl_training.callbacks import (
     ProgressCallback,
     VideoCallback,
 )
-from rl_training.checkpoint_seal import Seal, SealCheck, fitting
-from rl_training.checkpointing import CheckpointManager
-from rl_training.config import PartConfig, TrainConfig
-from rl_training.config_loading import (
-    changed_config,
-    config_to_mapping,
-    load_config,
-    parse_config,
-    validate_config,
-)
-from rl_training.consent import given_by_user
-from rl_training.devices import pinned_threads
-from rl_training.envs.watch import EnvWatch
-from rl_training.error_text import describe
-from rl_training.eval import EvalResult, evaluate_policy
-from rl_training.logging import Logger, Sink
-from rl_training.monitoring import MonitorCallback
-from rl_training.offspring import Offspring
-from rl_training.progress_display import Display
-from rl_training.registry import loggers
-from rl_training.resuming import record_changes, record_damage, record_first_budget, take_over
-from rl_training.run_names import env_fn_id
-from rl_training.runs import RunDir
-from rl_training.secrets import with_secrets
-from rl_training.signals import StopSignals, requeue_under_slurm
-from rl_training.space_records import check_spaces, read_spaces, save_spaces
-from rl_training.summary import final_metrics, finished_text, summary_text
-from rl_training.terminal_text import printable
-from rl_training.trainers.base import Trainer
+from rl_training.training.evaluation import EvalResult, evaluate_policy
+from rl_training.training.loop import Trainer
+from rl_training.training.summary import final_metrics, finished_text, summary_text
+from rl_training.trust.consent import given_by_user
 from rl_training.types import (
     ConfigError,
     Obs,
@@ -65,12 +68,10 @@ from rl_training.types import (
     Stateful,
     VectorStep,
 )
-from rl_training.user_parts import UserParts, missing_objects, object_name, user_parts
-from rl_training.video import write_video
 
 if TYPE_CHECKING:
-    from rl_training.assembly import AnyTrainer
-    from rl_training.trainers.compiled import CompiledTrainer
+    from rl_training.assembly.build import AnyTrainer
+    from rl_training.training.compiled import CompiledTrainer
 
 ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
 STOP_PATIENCE = 1.0
@@ -427,8 +428,8 @@ def alert_hook(cfg: TrainConfig) -> AlertHook | None:
 
 def debug_callback(cfg: TrainConfig, run: RunDir, env_fn: EnvFn | None, display: Display, logger: Logger) -> Callback:
     """Debug mode around the run's own updates."""
-    from rl_training.debugging import DebugCallback
     from rl_training.envs import check_env
+    from rl_training.monitoring.debug_mode import DebugCallback
 
     def tell(text: str) -> None:
         logger.message(text)

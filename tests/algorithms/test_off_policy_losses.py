@@ -16,8 +16,8 @@ from rl_training.algorithms.dqn import DQN, c51_projection, huber, quantile_hube
 from rl_training.algorithms.off_policy import critic_loss, td_targets, to_bounds
 from rl_training.algorithms.sac import SAC, actor_loss, allowed_share, temperature_loss
 from rl_training.algorithms.td3 import TD3, smoothed
-from rl_training.config import BackboneConfig, NetworkConfig
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
+from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.hparams.crossq import CrossQConfig
 from rl_training.hparams.dqn import DQNConfig
 from rl_training.hparams.off_policy import ReplaySchedule

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.algorithms.kernels.ppo import Coefficients
 from rl_training.algorithms.ppo import PPO, PPOConfig
-from rl_training.algorithms.ppo_kernel import Coefficients
-from rl_training.context import BuildContext
-from rl_training.returns import explained_variance
-from rl_training.schedules import Schedule
+from rl_training.build_context import BuildContext
+from rl_training.hparams.schedules import Schedule
+from rl_training.numerics.returns import explained_variance
 from rl_training.seeding import Streams
 from rl_training.types import Batch, BoxSpec, DiscreteSpec, Progress
 

@@ -17,11 +17,9 @@ from rl_training.algorithms.off_policy import UniformPolicy
 from rl_training.algorithms.reinforce import Reinforce
 from rl_training.algorithms.sac import SAC
 from rl_training.algorithms.td3 import TD3
-from rl_training.config import BackboneConfig, NetworkConfig
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
+from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.data.prioritized import PrioritizedReplayBuffer
-from rl_training.encoding import to_bounds
-from rl_training.eval import evaluate_policy
 from rl_training.hparams.crossq import CrossQConfig
 from rl_training.hparams.dqn import DQNConfig
 from rl_training.hparams.reinforce import ReinforceConfig
@@ -29,6 +27,8 @@ from rl_training.hparams.sac import SACConfig
 from rl_training.hparams.td3 import TD3Config
 from rl_training.models.action_values import ActionValues, QShape
 from rl_training.models.heads import StateDependentGaussianHead
+from rl_training.numerics.encoding import to_bounds
+from rl_training.training.evaluation import evaluate_policy
 from rl_training.types import ActResult, Batch, BoxSpec, DictSpec, DiscreteSpec
 
 OBS = BoxSpec(np.full(3, -1, np.float32), np.full(3, 1, np.float32), np.dtype(np.float32))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.types import CheckpointError
 
 

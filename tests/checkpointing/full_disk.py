@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from checkpoint_cases import assert_same, names_in, refusal
 
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 
 
 def main(folder: Path, size: int, limited: bool) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from checkpoint_cases import assert_same, names_in, parts_of, saved_run
 
-from rl_training.atomic_io import KillAtPoint, fault_hook
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.system.atomic_io import KillAtPoint, fault_hook
 
 Scenario = Callable[[CheckpointManager], object]
 

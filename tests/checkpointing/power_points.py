@@ -22,8 +22,8 @@ from checkpoint_cases import saved_run
 from power_loss import PowerLoss, fate_of
 from segment_cases import saved_ring
 
-from rl_training.atomic_io import fault_hook
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.system.atomic_io import fault_hook
 
 Check = Callable[[Path], object]
 

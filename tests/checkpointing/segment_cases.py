@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from checkpoint_cases import folder_of
 
-from rl_training.checkpointing import CheckpointManager
-from rl_training.row_log import Lineage, RowLog, Rows
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.checkpointing.row_log import Lineage, RowLog, Rows
 
 CAPACITY = 400
 

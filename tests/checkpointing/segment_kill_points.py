@@ -18,7 +18,7 @@ from checkpoint_cases import names_in
 from kill_points import killed_at
 from segment_cases import Ring, expected, needed_files, saved_ring, segment_files
 
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 
 Scenario = Callable[[CheckpointManager], object]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from checkpoint_cases import assert_same, folder_of, forge_manifest, parts_of, refusal, saved_run
 
-from rl_training.checkpointing import CheckpointManager, DamagedCheckpointError
+from rl_training.checkpointing.manager import CheckpointManager, DamagedCheckpointError
 
 STEPS = (100, 200, 300)
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from checkpoint_cases import assert_same, folder_of, names_in, parts_of, refusal, saved_run
 
-from rl_training.atomic_io import FAULT_VARIABLE, TEMPORARY, fault_hook
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.system.atomic_io import FAULT_VARIABLE, TEMPORARY, fault_hook
 from rl_training.types import CheckpointError
 
 HERE = Path(__file__).parent
@@ -190,7 +190,7 @@ def test_a_folder_that_may_not_be_written(run_dir: Path) -> None:
     program = """
 import os, sys
 from checkpoint_cases import refusal
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 if os.geteuid() == 0:
     os.setuid(65534)
 manager = CheckpointManager(sys.argv[1])

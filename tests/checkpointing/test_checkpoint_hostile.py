@@ -26,9 +26,9 @@ from checkpoint_cases import (
     saved_run,
 )
 
-from rl_training.atomic_io import CHUNK, FileRecord
-from rl_training.checkpointing import CheckpointManager
-from rl_training.sealed_files import opened, read_file
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.checkpointing.verified_files import opened, read_file
+from rl_training.system.atomic_io import CHUNK, FileRecord
 from rl_training.types import CheckpointError
 
 Attack = Callable[[Path, Path], None]

@@ -17,7 +17,7 @@ from checkpoint_cases import assert_same, folder_of, forge_manifest, names_in, p
 from hypothesis import HealthCheck, given, settings
 from test_state_tree import STATES
 
-from rl_training.checkpointing import Checkpoint, CheckpointManager
+from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.types import CheckpointError, ConfigError
 from rl_training.version import __version__
 
@@ -299,7 +299,7 @@ def test_memory_saving_copies_nothing_and_loading_copies_once(run_dir: Path) -> 
 
 def test_importing_checkpoints_imports_nothing_heavy() -> None:
     program = (
-        "import sys, rl_training.checkpointing as c; c.flatten({'a': 1});"
+        "import sys, rl_training.checkpointing.manager as c; c.flatten({'a': 1});"
         "print([m for m in ('torch', 'jax', 'gymnasium', 'safetensors', 'rich', 'psutil') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

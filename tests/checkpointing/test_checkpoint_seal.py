@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from checkpoint_cases import folder_of, forge_manifest, parts_of
 
-from rl_training.checkpoint_seal import MAX_NAMED, fitting
-from rl_training.checkpointing import (
+from rl_training.checkpointing.manager import (
     ChangedConfigError,
     CheckpointManager,
     DamagedCheckpointError,
@@ -20,8 +19,9 @@ from rl_training.checkpointing import (
     Seal,
     SealCheck,
 )
-from rl_training.config_loading import config_to_mapping, parse_config
-from rl_training.config_seal import sealed_fields
+from rl_training.checkpointing.seal import MAX_NAMED, fitting
+from rl_training.config.loading import config_to_mapping, parse_config
+from rl_training.config.seal import sealed_fields
 from rl_training.types import CheckpointError, ConfigError
 
 MINE = Seal("ppo__CartPole-v1__seed0__a", "2026-01-01T00:00:00", sealed_fields(config_to_mapping(parse_config({}))))

@@ -15,8 +15,8 @@ import pytest
 from checkpoint_cases import folder_of, refusal
 from segment_cases import Ring, expected, needed_files, saved_ring, segment_files
 
-from rl_training.atomic_io import fault_hook
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.system.atomic_io import fault_hook
 from rl_training.types import CheckpointError
 
 HERE = Path(__file__).parent

@@ -14,10 +14,10 @@ import pytest
 from checkpoint_cases import folder_of, forge_manifest, names_in, refusal
 from segment_cases import CAPACITY, Ring, expected, needed_files, saved_ring, segment_files
 
-from rl_training.atomic_io import fault_hook
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.checkpointing.row_log import Lineage, RowLog
 from rl_training.data import PrioritizedReplayBuffer, ReplayBuffer
-from rl_training.row_log import Lineage, RowLog
+from rl_training.system.atomic_io import fault_hook
 from rl_training.types import CheckpointError
 
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from rl_training.state_tree import BFLOAT16_BITS, MAX_DEPTH, FlatState, flatten, is_bfloat16, unflatten
+from rl_training.checkpointing.state_tree import BFLOAT16_BITS, MAX_DEPTH, FlatState, flatten, is_bfloat16, unflatten
 from rl_training.types import CheckpointError
 
 INTEGERS = ["?", "u1", "i1", "<u2", ">u2", "<i2", "<u4", ">i4", "<u8", ">u8", "<i8"]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from checkpoint_cases import assert_same, refusal
 
-from rl_training.state_tree import flatten, is_bfloat16, unflatten
+from rl_training.checkpointing.state_tree import flatten, is_bfloat16, unflatten
 
 
 def test_tensors_come_back_as_arrays() -> None:

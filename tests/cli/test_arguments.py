@@ -11,7 +11,7 @@ from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.commands import COMMANDS, EVAL, FIRST, SHORT_FORMS, TRAIN
 from rl_training.cli.group import parse_seeds
 from rl_training.cli.overrides import all_fields, field_hint, field_values, find_field, value_of
-from rl_training.config_keys import canonical_key
+from rl_training.config.aliases import canonical_key
 from rl_training.types import ConfigError
 
 

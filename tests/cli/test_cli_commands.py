@@ -18,7 +18,7 @@ from rl_training.cli import load_config, main
 from rl_training.cli.arguments import Arguments
 from rl_training.cli.commands import COMMANDS
 from rl_training.cli.output import print_json, stdout_for_the_result, table
-from rl_training.config_loading import config_to_mapping, preset_names, read_yaml
+from rl_training.config.loading import config_to_mapping, preset_names, read_yaml
 from rl_training.registry import algorithms
 from rl_training.types import RunError
 from rl_training.version import __version__

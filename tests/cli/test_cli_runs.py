@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_training.cli import main
-from rl_training.config_loading import load_config
+from rl_training.config.loading import load_config
 
 Captured = pytest.CaptureFixture[str]
 TINY = ["--hparams.num-steps", "16", "--num-envs", "2", "--total-timesteps", "96", "--logging.tensorboard", "false"]

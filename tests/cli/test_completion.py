@@ -11,7 +11,7 @@ import pytest
 from rl_training.cli import main
 from rl_training.cli.commands import COMMANDS
 from rl_training.cli.completion import SCRIPTS
-from rl_training.config_loading import preset_names
+from rl_training.config.loading import preset_names
 from rl_training.registry import algorithms
 
 Captured = pytest.CaptureFixture[str]

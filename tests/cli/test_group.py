@@ -22,10 +22,10 @@ import rl_training
 from rl_training.cli import main, parse_words
 from rl_training.cli.commands import TRAIN
 from rl_training.cli.run import config_of
-from rl_training.experiments.group_summary import aggregate
-from rl_training.experiments.groups import SeedGroup
-from rl_training.run_lock import Holder
-from rl_training.runs import metrics_sha256
+from rl_training.experiments.analysis.group_summary import aggregate
+from rl_training.experiments.launching.groups import SeedGroup
+from rl_training.runs.directory import metrics_sha256
+from rl_training.runs.lock import Holder
 
 Captured = pytest.CaptureFixture[str]
 FLAGS = [

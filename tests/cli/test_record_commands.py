@@ -13,8 +13,8 @@ import pytest
 
 import rl_training
 from rl_training.cli import main
-from rl_training.index import COLUMNS, RunIndex
-from rl_training.runs import RunDir
+from rl_training.runs.directory import RunDir
+from rl_training.runs.index import COLUMNS, RunIndex
 
 Captured = pytest.CaptureFixture[str]
 HOSTILE = [

@@ -18,9 +18,9 @@ import pytest
 
 import rl_training
 from rl_training.cli import main
-from rl_training.experiments.group_summary import aggregate
-from rl_training.experiments.sweeps import Sweep
-from rl_training.runs import RunDir, metrics_sha256
+from rl_training.experiments.analysis.group_summary import aggregate
+from rl_training.experiments.launching.sweeps import Sweep
+from rl_training.runs.directory import RunDir, metrics_sha256
 
 Captured = pytest.CaptureFixture[str]
 BASE = """\

@@ -11,8 +11,8 @@ import pytest
 
 import rl_training
 from rl_training.cli import main
-from rl_training.experiments.group_display import LineView, Row
-from rl_training.experiments.watch import Watcher
+from rl_training.experiments.keeping.watch import Watcher
+from rl_training.experiments.launching.group_display import LineView, Row
 from rl_training.registry import callbacks
 
 CONFIG: dict[str, Any] = {

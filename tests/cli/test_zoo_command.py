@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_training.cli import main
-from rl_training.config_loading import load_config, read_yaml
+from rl_training.config.loading import load_config, read_yaml
 
 FILE = "CartPole-v1: {n_envs: 2, callback: mine}\nALE/Pong-v5: {n_timesteps: !!float 1e6}\n"
 

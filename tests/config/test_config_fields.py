@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from rl_training.config_fields import FieldDoc, describe, hint_at
-from rl_training.config_loading import field_docs, parse_config
+from rl_training.config.fields import FieldDoc, describe, hint_at
+from rl_training.config.loading import field_docs, parse_config
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.registry import algorithms
 from rl_training.types import ConfigError
@@ -53,7 +53,7 @@ def test_types_by_path() -> None:
 
 
 def test_every_default_is_accepted_as_written() -> None:
-    from rl_training.config_loading import parse_override_value
+    from rl_training.config.loading import parse_override_value
 
     docs = field_docs("ppo")
     overrides = {path: parse_override_value(doc.default, path) for path, doc in docs.items() if path != "base"}
@@ -62,7 +62,7 @@ def test_every_default_is_accepted_as_written() -> None:
 
 def test_loading_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from rl_training.config_loading import *; load_config('ppo/cartpole'); field_docs(); "
+        "import sys; from rl_training.config.loading import *; load_config('ppo/cartpole'); field_docs(); "
         "heavy = ('torch', 'jax', 'gymnasium', 'matplotlib', 'tensorboard', 'wandb', 'rich'); "
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -71,6 +71,6 @@ def test_loading_imports_nothing_heavy() -> None:
 
 
 def test_pydantic_is_set_up_only_when_something_is_loaded() -> None:
-    code = "import sys, rl_training.config_loading; print('pydantic.type_adapter' in sys.modules)"
+    code = "import sys, rl_training.config.loading; print('pydantic.type_adapter' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.config import TrainConfig
-from rl_training.config_loading import (
+from rl_training.config.loading import (
     dump_yaml,
     load_config,
     parse_config,
@@ -16,8 +15,9 @@ from rl_training.config_loading import (
     preset_path,
     read_yaml,
 )
-from rl_training.config_sweeps import is_sweep_file, load_sweep
-from rl_training.config_tuning import is_tune_file, load_tune
+from rl_training.config.schema import TrainConfig
+from rl_training.config.sweeps import is_sweep_file, load_sweep
+from rl_training.config.tuning import is_tune_file, load_tune
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.types import ConfigError
 

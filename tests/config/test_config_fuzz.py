@@ -10,10 +10,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_training.config import TrainConfig
-from rl_training.config_fields import field_docs
-from rl_training.config_keys import ALIASES
-from rl_training.config_loading import (
+from rl_training.config.aliases import ALIASES
+from rl_training.config.fields import field_docs
+from rl_training.config.loading import (
     config_sha256,
     config_to_mapping,
     dump_yaml,
@@ -22,6 +21,7 @@ from rl_training.config_loading import (
     parse_override_value,
     read_yaml,
 )
+from rl_training.config.schema import TrainConfig
 from rl_training.types import ConfigError
 
 CPU_SECONDS = 5.0

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_training.config_fields import field_docs
-from rl_training.config_keys import ALIASES, canonical_key, document_layer, merge, override_layer
-from rl_training.config_yaml import Document, parse_yaml
+from rl_training.config.aliases import ALIASES, canonical_key, document_layer, merge, override_layer
+from rl_training.config.fields import field_docs
+from rl_training.config.yaml_reader import Document, parse_yaml
 from rl_training.registry import algorithms
 
 

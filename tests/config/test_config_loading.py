@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from rl_training.config import EnvConfig, NetworkConfig, TrainConfig
-from rl_training.config_loading import (
+from rl_training.config.loading import (
     check_hparams,
     config_sha256,
     config_to_mapping,
@@ -24,9 +23,10 @@ from rl_training.config_loading import (
     read_yaml,
     validate_config,
 )
+from rl_training.config.schema import EnvConfig, NetworkConfig, TrainConfig
 from rl_training.hparams.a2c import A2CConfig
 from rl_training.hparams.ppo import PPOConfig
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 from rl_training.types import ConfigError
 
 
@@ -245,7 +245,7 @@ def test_nothing_of_a_user_is_imported(tmp_path: Path) -> None:
         "env: {wrappers: [trap:W]}\nnetwork: {actor: {type: trap:N}}\nbuffer: {type: trap:B}\n"
         "logging: {sinks: [trap:S]}\n"
     )
-    load = "from rl_training.config_loading import *; cfg = load_config('own.yaml')"
+    load = "from rl_training.config.loading import *; cfg = load_config('own.yaml')"
     code = f"{load}; config_sha256(cfg); print(cfg.hparams)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{'lr': 1}"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rl_training.config import TrainConfig
-from rl_training.config_fields import field_docs
-from rl_training.config_loading import config_to_mapping, parse_config
-from rl_training.config_seal import FREE, SEALED, Change, sealed_changes, sealed_fields
+from rl_training.config.fields import field_docs
+from rl_training.config.loading import config_to_mapping, parse_config
+from rl_training.config.schema import TrainConfig
+from rl_training.config.seal import FREE, SEALED, Change, sealed_changes, sealed_fields
 from rl_training.registry import algorithms
 
 

@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 import yaml
 
-from rl_training import config_yaml
-from rl_training.config_yaml import MAX_DEPTH, MAX_SIZE, dump_mapping, parse_yaml, plain_copy, read_document, read_yaml
+from rl_training.config import yaml_reader as config_yaml
+from rl_training.config.yaml_reader import (
+    MAX_DEPTH,
+    MAX_SIZE,
+    dump_mapping,
+    parse_yaml,
+    plain_copy,
+    read_document,
+    read_yaml,
+)
 from rl_training.types import ConfigError
 
 PARSERS = [config_yaml.PARSER, yaml.SafeLoader]

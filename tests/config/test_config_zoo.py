@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rl_training.config import TrainConfig
-from rl_training.config_loading import load_config, parse_config
-from rl_training.config_yaml import read_yaml
-from rl_training.config_zoo import Imported, import_zoo
-from rl_training.schedules import Schedule
+from rl_training.config.loading import load_config, parse_config
+from rl_training.config.schema import TrainConfig
+from rl_training.config.yaml_reader import read_yaml
+from rl_training.config.zoo.importer import Imported, import_zoo
+from rl_training.config.zoo.values import Name, literal
+from rl_training.hparams.schedules import Schedule
 from rl_training.types import ConfigError
-from rl_training.zoo_values import Name, literal
 
 PPO = """\
 atari:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rl_training.cli import main
-from rl_training.config_loading import load_config
-from rl_training.config_sweeps import load_sweep
-from rl_training.config_tuning import load_tune
+from rl_training.config.loading import load_config
+from rl_training.config.sweeps import load_sweep
+from rl_training.config.tuning import load_tune
 from rl_training.types import ConfigError
 
 Captured = pytest.CaptureFixture[str]
@@ -70,7 +70,7 @@ def test_an_empty_file_is_refused(text: str, capsys: Captured) -> None:
 
 
 def test_an_empty_mapping_in_python_is_all_defaults() -> None:
-    from rl_training.config_loading import parse_config
+    from rl_training.config.loading import parse_config
 
     assert parse_config({}).algo == "ppo"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.config import CONFIG_VERSION, TrainConfig, TrainingConfig
-from rl_training.config_loading import load_config, migrate_file, parse_config, read_yaml
-from rl_training.migrations import STEPS, migrate
-from rl_training.runs import RunDir
+from rl_training.config.loading import load_config, migrate_file, parse_config, read_yaml
+from rl_training.config.migrations import STEPS, migrate
+from rl_training.config.schema import CONFIG_VERSION, TrainConfig, TrainingConfig
+from rl_training.runs.directory import RunDir
 from rl_training.types import ConfigError
 
 VERSION_0 = """\

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.assembly import build_trainer
-from rl_training.config import EnvConfig, TrainConfig, TrainingConfig, builtin_spec
+from rl_training.assembly.build import build_trainer
+from rl_training.config.schema import EnvConfig, TrainConfig, TrainingConfig, builtin_spec
 from rl_training.registry import algorithms
 from rl_training.testing import ENVIRONMENTS, check_algorithm
 from rl_training.types import Stateful

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from replay_cases import Episodes
 
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.data import FrameReplayBuffer, Priorities, ReplayBuffer
 from rl_training.types import CheckpointError, ConfigError, VectorStep
 

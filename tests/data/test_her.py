@@ -9,14 +9,14 @@ import pytest
 from replay_cases import Episodes, Transition
 
 from rl_training.algorithms.random import RandomAgent, RandomConfig
-from rl_training.collector import Collector
-from rl_training.config import EnvConfig, TrainConfig
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
+from rl_training.config.schema import EnvConfig, TrainConfig
 from rl_training.data import HindsightReplayBuffer, Priorities
 from rl_training.data.storage import layout
 from rl_training.envs import make_vector_env
-from rl_training.envs.goal_probes import BitFlip
+from rl_training.envs.probes.goals import BitFlip
 from rl_training.envs.spaces import space_spec
+from rl_training.training.collector import Collector
 from rl_training.types import ConfigError, VectorStep
 
 SHAPES = {"observation": (1,), "achieved_goal": (1,), "desired_goal": (1,)}

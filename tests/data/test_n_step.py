@@ -7,7 +7,7 @@ import pytest
 from replay_cases import Episodes
 
 from rl_training.data import PrioritizedReplayBuffer, ReplayBuffer
-from rl_training.returns import n_step_returns
+from rl_training.numerics.returns import n_step_returns
 from rl_training.types import ConfigError
 
 REWARDS = [1.0, 2.0, 3.0, 4.0]

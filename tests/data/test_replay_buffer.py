@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training import memory_limits
 from rl_training.data import (
     FrameReplayBuffer,
     HindsightReplayBuffer,
@@ -22,6 +21,7 @@ from rl_training.data import (
     storage,
 )
 from rl_training.registry import buffers
+from rl_training.system import memory_limits
 from rl_training.types import CheckpointError, ConfigError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rl_training.data.storage import allocate, fit_capacity, layout, row_bytes
-from rl_training.memory_limits import Room
+from rl_training.system.memory_limits import Room
 from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec
 
 IMAGE = BoxSpec(np.zeros((8, 8), np.uint8), np.full((8, 8), 255, np.uint8), np.dtype(np.uint8))

@@ -17,10 +17,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.envs import EpisodeLog, make_env
 from rl_training.envs.episode_log import as_arrays
-from rl_training.envs.replay import advance, sample_action
+from rl_training.envs.replay_check import advance, sample_action
 from rl_training.types import EnvError
 
 SEED = 3

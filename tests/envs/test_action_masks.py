@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rl_training.config import EnvConfig, TrainConfig, WrapperConfig
+from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.types import DictSpec, DiscreteSpec, EnvError, MultiBinarySpec
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rl_training.config import EnvConfig, WrapperConfig
+from rl_training.config.schema import EnvConfig, WrapperConfig
 from rl_training.envs import check_env
 from rl_training.types import EnvError
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rl_training.config import EnvConfig, TrainConfig
+from rl_training.config.schema import EnvConfig, TrainConfig
 from rl_training.envs import bench, make_vector_env
 from rl_training.envs.bench import Player, Rate, StepCost, advise, candidates, duration, measure_single, worker_counts
 

@@ -16,7 +16,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from rl_training.config import EnvConfig, TrainConfig, WrapperConfig
+from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import EnvironmentFactory, EnvThunk, EpisodeLog, make_env, make_vector_env
 from rl_training.registry import environments
 from rl_training.seeding import reset_seed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rl_training.config import TrainConfig
+from rl_training.config.schema import TrainConfig
 from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.envs.spaces import convert_action_space, convert_observation_space, convert_spaces
 from rl_training.types import BoxSpec, DictSpec, DiscreteSpec, EnvError, MultiBinarySpec, MultiDiscreteSpec

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rl_training.config import EnvConfig
+from rl_training.config.schema import EnvConfig
 from rl_training.envs.factory import EnvThunk, make_env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.watch import EnvWatch

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rl_training.config import EnvConfig, WrapperConfig
+from rl_training.config.schema import EnvConfig, WrapperConfig
 from rl_training.envs import FrameStack, NormalizeObservations, NormalizeRewards, make_env
-from rl_training.envs.probes import Counting
+from rl_training.envs.probes.control import Counting
 from rl_training.registry import wrappers
 from rl_training.types import EnvError
 

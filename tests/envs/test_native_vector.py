@@ -10,10 +10,10 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rl_training.config import EnvConfig, TrainConfig, WrapperConfig
+from rl_training.checkpointing.state_tree import flatten, unflatten
+from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import make_vector_env
 from rl_training.seeding import stream
-from rl_training.state_tree import flatten, unflatten
 from rl_training.types import ConfigError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from rl_training.config import EnvConfig, WrapperConfig
+from rl_training.config.schema import EnvConfig, WrapperConfig
 from rl_training.envs import PROBES, EpisodeLog, list_envs, make_env, replay_difference, replay_is_exact
 
 QUICK = {

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
-from rl_training.config import TrainConfig
+from rl_training.config.schema import TrainConfig
 from rl_training.envs import PROBES, list_envs, make_env, make_vector_env
 from rl_training.envs.suites import SUITES, find_spec, suite_of
 from rl_training.registry import environments

@@ -10,10 +10,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rl_training.config import EnvConfig, TrainConfig
+from rl_training.checkpointing.state_tree import flatten, unflatten
+from rl_training.config.schema import EnvConfig, TrainConfig
 from rl_training.envs import make_env, make_vector_env
-from rl_training.envs.probes import Counting
-from rl_training.state_tree import flatten, unflatten
+from rl_training.envs.probes.control import Counting
 from rl_training.types import ConfigError
 
 

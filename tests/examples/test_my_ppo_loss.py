@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import rl_training
+from rl_training.algorithms.kernels.ppo import Coefficients
 from rl_training.algorithms.ppo import PPO
-from rl_training.algorithms.ppo_kernel import Coefficients
-from rl_training.assembly import build_trainer
-from rl_training.config_loading import load_config
+from rl_training.assembly.build import build_trainer
+from rl_training.config.loading import load_config
 from rl_training.registry import algorithms
 from rl_training.testing import check_algorithm
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from rl_training import train
-from rl_training.checkpointing import CheckpointManager
-from rl_training.config_loading import config_to_mapping, load_config
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.loading import config_to_mapping, load_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = {path.stem.split("_")[0]: path.name for path in EXAMPLES.glob("*_reference.py")}

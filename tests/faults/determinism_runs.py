@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.trainer import train
 
 PARTS = ("policy", "algorithm", "collector", "env")

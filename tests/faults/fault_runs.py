@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.checkpointing import Checkpoint, CheckpointManager
-from rl_training.runs import RunDir, metrics_sha256, run_directories
+from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
+from rl_training.runs.directory import RunDir, metrics_sha256, run_directories
 
 HERE = Path(__file__).parent
 ROLLOUT = 64

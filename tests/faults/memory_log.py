@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from rl_training.callbacks import Callback
+from rl_training.training.callbacks import Callback
 
 
 class MemoryLog(Callback):

@@ -29,16 +29,16 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "checkpointing"))
 from power_loss import PowerLoss, fate_of
 
-from rl_training import atomic_io
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.cli import main
+from rl_training.system import atomic_io
 
 PRELOAD = (
     "rl_training.algorithms.ppo",
     "rl_training.cli.help",
     "rl_training.cli.overrides",
     "rl_training.cli.run",
-    "rl_training.tensorboard",
+    "rl_training.logging.tensorboard",
     "rl_training.trainer",
     "gymnasium.envs.box2d",
     "gymnasium.envs.classic_control",

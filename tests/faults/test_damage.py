@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from fault_runs import CASES, Reference, Shell, flags, part_hashes, the_run
 
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 
 NEWEST, BEFORE = 768, 640
 Damage = Callable[["Victim", np.random.Generator], None]

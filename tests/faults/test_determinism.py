@@ -17,14 +17,14 @@ import pytest
 import torch
 from determinism_runs import final_hash, mapping
 
-from rl_training.blas import blas_threads, set_blas_threads
-from rl_training.callbacks import Callback
-from rl_training.config_loading import parse_config
-from rl_training.devices import pinned_threads
+from rl_training.assembly.devices import pinned_threads
+from rl_training.config.loading import parse_config
 from rl_training.envs import make_env, make_vector_env
-from rl_training.eval import evaluate_policy
 from rl_training.seeding import episode_seed, reset_seed, stream
+from rl_training.system.threads import blas_threads, set_blas_threads
 from rl_training.trainer import train
+from rl_training.training.callbacks import Callback
+from rl_training.training.evaluation import evaluate_policy
 
 PROGRAM = Path(__file__).with_name("determinism_runs.py")
 

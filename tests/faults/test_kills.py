@@ -25,7 +25,7 @@ from fault_runs import (
     wait_until,
 )
 
-from rl_training.config import builtin_spec
+from rl_training.config.schema import builtin_spec
 from rl_training.hparams.off_policy import BLOCK_ENV_STEPS
 from rl_training.registry import algorithms
 

@@ -10,9 +10,9 @@ import pytest
 from fault_runs import part_hashes
 
 import rl_training
-from rl_training.checkpointing import CheckpointManager
-from rl_training.place import Place
-from rl_training.runs import RunDir, metrics_sha256
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.runs.directory import RunDir, metrics_sha256
+from rl_training.system.place import Place
 from rl_training.types import RunError
 
 STEPS = 64

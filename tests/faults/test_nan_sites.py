@@ -22,14 +22,14 @@ import torch
 import rl_training.algorithms.a2c
 import rl_training.algorithms.ppo
 from rl_training.algorithms.base import BaseAlgorithm
-from rl_training.assembly import build_trainer
-from rl_training.callbacks import Callback, CheckpointCallback, GuardCallback, clock_metrics
-from rl_training.checkpointing import CheckpointManager
-from rl_training.config_loading import parse_config
-from rl_training.devices import pinned_threads
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.devices import pinned_threads
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.loading import parse_config
 from rl_training.seeding import reset_seed
-from rl_training.trainers.base import Report
-from rl_training.trainers.on_policy import OnPolicyTrainer
+from rl_training.training.callbacks import Callback, CheckpointCallback, GuardCallback, clock_metrics
+from rl_training.training.loop import Report
+from rl_training.training.on_policy import OnPolicyTrainer
 from rl_training.types import NonFiniteError, Progress, UpdateResult
 
 # where the number passes through NumPy, NumPy warns before the guard looks

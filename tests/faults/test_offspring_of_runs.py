@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fault_runs import ROLLOUT, VECTORS, Command, Shell, flags, session_members, wait_until
 
-from rl_training.offspring import is_running
+from rl_training.system.offspring import is_running
 
 FORKER = {"env_id": "fault_envs:Forker", "training.num_eval_episodes": 0}
 ENDLESS = {"training.total_timesteps": 10**9}

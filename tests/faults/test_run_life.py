@@ -27,8 +27,8 @@ from fault_runs import (
     wait_until,
 )
 
-from rl_training.checkpointing import CheckpointManager
-from rl_training.run_lock import read_holder
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.runs.lock import read_holder
 
 FindReference = Callable[..., Reference]
 KILLED = 128 + SIGKILL

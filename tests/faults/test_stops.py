@@ -28,7 +28,7 @@ from fault_runs import (
     wait_until,
 )
 
-from rl_training.signals import GRACE_SECONDS
+from rl_training.system.signals import GRACE_SECONDS
 
 FindReference = Callable[..., Reference]
 CODES = {SIGINT: 130, SIGTERM: 143, SIGUSR1: 75}
@@ -119,7 +119,7 @@ def test_sigterm_to_all_processes_of_a_run_that_is_being_built(
 
 FORKING = """
 import os, signal, time
-from rl_training.signals import StopSignals
+from rl_training.system.signals import StopSignals
 with StopSignals(grace_seconds=0.3) as signals:
     child = os.fork()
     if child == 0:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_training.assembly import build_trainer
-from rl_training.config import BackboneConfig
-from rl_training.config_loading import parse_config
+from rl_training.assembly.build import build_trainer
+from rl_training.config.loading import parse_config
+from rl_training.config.schema import BackboneConfig
 from rl_training.hparams.base import AlgorithmSpec
 from rl_training.hparams.off_policy import OffPolicyHparams
 from rl_training.hparams.reinforce import ReinforceConfig
@@ -21,7 +21,7 @@ from rl_training.jax.algorithms.dqn import dqn
 from rl_training.jax.algorithms.reinforce import HYPER, reinforce  # noqa: F401  HYPER is looked up beside the functions
 from rl_training.jax.checks import check_env
 from rl_training.jax.envs.base import box
-from rl_training.jax.nets import Network, backbone, mlp
+from rl_training.jax.models.networks import Network, backbone, mlp
 from rl_training.registry import algorithms
 from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.assembly import build_trainer, eval_env_maker
-from rl_training.config import BackboneConfig, EnvConfig, NetworkConfig, TrainConfig, TrainingConfig
-from rl_training.config_loading import load_config
-from rl_training.context import BuildContext
+from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.build_context import BuildContext
+from rl_training.config.loading import load_config
+from rl_training.config.schema import BackboneConfig, EnvConfig, NetworkConfig, TrainConfig, TrainingConfig
 from rl_training.envs.probes import PROBES
-from rl_training.eval import evaluate_policy, stack_obs
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.hparams.reinforce import ReinforceConfig
-from rl_training.jax.actor_critic import Seen
+from rl_training.hparams.schedules import Schedule
 from rl_training.jax.algorithms.on_policy import Learner
-from rl_training.schedules import Schedule
+from rl_training.jax.models.actor_critic import Seen
+from rl_training.training.evaluation import evaluate_policy, stack_obs
 
 SLOW = pytest.mark.slow
 VALUES = [

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from rl_training import load, train
-from rl_training.checkpointing import CheckpointManager
-from rl_training.config import BackboneConfig, NetworkConfig
-from rl_training.context import BuildContext
-from rl_training.encoding import to_bounds
+from rl_training.build_context import BuildContext
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.hparams import dqn, ppo, reinforce, sac
-from rl_training.jax.compiled import to_env
 from rl_training.jax.host import build_agent
 from rl_training.jax.policy import JaxPolicy
+from rl_training.jax.training.driver import to_env
+from rl_training.numerics.encoding import to_bounds
 from rl_training.seeding import Streams
 from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec
 

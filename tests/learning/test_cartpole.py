@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rl_training import evaluate, train
-from rl_training.config_loading import load_config
+from rl_training.config.loading import load_config
 
 GREEDY_EPISODES = 100
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rl_training.assembly import build_trainer, eval_env_maker
-from rl_training.config_loading import load_config
-from rl_training.devices import pinned_threads
-from rl_training.eval import evaluate_policy
+from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.devices import pinned_threads
+from rl_training.config.loading import load_config
+from rl_training.training.evaluation import evaluate_policy
 
 OPTIMUM = -6.5
 """On average 7.5 of 15 bits are wrong; every flip but the last costs 1."""

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.json_rows import read_rows
-from rl_training.logging import ConsoleSink, JsonlSink, Logger, Row
+from rl_training.logging.logger import ConsoleSink, JsonlSink, Logger, Row
+from rl_training.system.json_lines import read_rows
 from rl_training.types import StateDict, Stateful
 
 

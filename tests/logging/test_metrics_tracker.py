@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.logging import MetricsTracker
+from rl_training.logging.logger import MetricsTracker
 
 
 def test_episode_statistics_over_the_window() -> None:

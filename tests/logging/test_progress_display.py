@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from rl_training.progress_display import Display, format_seconds, progress_line, wants_bar
+from rl_training.logging.progress_display import Display, format_seconds, progress_line, wants_bar
 
 
 class Terminal(io.StringIO):
@@ -177,7 +177,7 @@ def test_seconds_as_text() -> None:
 def test_a_real_terminal_gets_a_bar_and_keeps_stdout_clean() -> None:
     program = """
 import sys
-from rl_training.progress_display import Display
+from rl_training.logging.progress_display import Display
 display = Display(100)
 assert "rich" not in sys.modules
 display.update(25, return_mean=3.5)
@@ -216,7 +216,7 @@ print("result")
 def test_plain_lines_need_no_rich() -> None:
     program = """
 import sys
-from rl_training.progress_display import Display
+from rl_training.logging.progress_display import Display
 display = Display(100)
 display.update(25)
 display.close()

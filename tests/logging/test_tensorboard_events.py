@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.logging import Logger
-from rl_training.tensorboard import EventWriter, TensorBoardSink, crc32c
+from rl_training.logging.logger import Logger
+from rl_training.logging.tensorboard import EventWriter, TensorBoardSink, crc32c
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_a_scalar_costs_less_than_20_microseconds(tmp_path: Path) -> None:
 def test_writing_events_imports_neither_torch_nor_tensorboard(tmp_path: Path) -> None:
     program = f"""
 import sys
-from rl_training.tensorboard import TensorBoardSink
+from rl_training.logging.tensorboard import TensorBoardSink
 sink = TensorBoardSink({str(tmp_path)!r})
 sink.log({{"env_steps": 1, "loss": 1.0}})
 sink.close()

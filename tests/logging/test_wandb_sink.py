@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from rl_training.config import EnvConfig, TrainConfig, WandbConfig
-from rl_training.runs import RunDir
+from rl_training.config.schema import EnvConfig, TrainConfig, WandbConfig
+from rl_training.logging.wandb_sink import WandbSink, has_key
+from rl_training.runs.directory import RunDir
 from rl_training.types import ConfigError
-from rl_training.wandb_sink import WandbSink, has_key
 
 PROGRAM = """
 import sys, warnings
 from pathlib import Path
 warnings.simplefilter("always", UserWarning)
-from rl_training.config import WandbConfig
-from rl_training.runs import RunDir
-from rl_training.wandb_sink import WandbSink
+from rl_training.config.schema import WandbConfig
+from rl_training.runs.directory import RunDir
+from rl_training.logging.wandb_sink import WandbSink
 sink = WandbSink(WandbConfig(enabled=True, tags=("a",)), RunDir.open(sys.argv[1]))
 for step in (10, 20):
     sink.log_eval({"env_steps": step, "return_mean": 1.5, "returns": [1.0, 2.0]})

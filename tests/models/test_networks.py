@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from rl_training.config import BackboneConfig, NetworkConfig
+from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.models import MLP, ActorCritic, PolicyNetwork, QNetwork, ValueNetwork, build_backbone
 from rl_training.models.networks import load_module_state, module_state, parameter_count, polyak_update
 from rl_training.models.optimization import Adam, FlatParameters

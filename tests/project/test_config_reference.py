@@ -6,9 +6,9 @@ import dataclasses
 import runpy
 from pathlib import Path
 
-from rl_training.config_fields import FieldDoc, field_docs
+from rl_training.config.fields import FieldDoc, field_docs
+from rl_training.hparams.schedules import Schedule
 from rl_training.registry import algorithms
-from rl_training.schedules import Schedule
 
 TOOL = Path(__file__).parents[2] / "tools" / "config_reference.py"
 PAGE = TOOL.parents[1] / "docs" / "config-reference.md"

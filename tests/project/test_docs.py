@@ -15,7 +15,7 @@ import yaml
 
 import rl_training
 from rl_training.cli import find_command, main, parse_words
-from rl_training.config import builtin_spec
+from rl_training.config.schema import builtin_spec
 from rl_training.registry import algorithms
 
 ROOT = Path(__file__).parents[2]

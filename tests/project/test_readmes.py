@@ -1,35 +1,69 @@
-"""The README of each package folder is true: the files it names exist, and none of its folder's files is left out."""
+"""The README of every package folder is true: its table of files is the modules' own first lines, none left out."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "rl_training"
-FOLDERS = [SOURCE, *sorted({path.parent for path in SOURCE.glob("*/*") if path.suffix in {".py", ".yaml", ".md"}})]
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "rl_training"
+
+
+def load_tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("readme_tables", ROOT / "tools" / "readme_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = load_tool()
+FOLDERS: list[Path] = TOOL.folders()
 
 
 def name_of(folder: Path) -> str:
-    return folder.name
+    return str(folder.relative_to(SOURCE.parent))
+
+
+def test_every_folder_with_modules_is_looked_at() -> None:
+    """The other tests of this file cannot pass for lack of folders."""
+    assert len(FOLDERS) >= 30
+    assert {SOURCE, SOURCE / "envs", SOURCE / "envs" / "workers", SOURCE / "jax" / "models"} <= set(FOLDERS)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
-def test_the_files_it_names_exist(folder: Path) -> None:
+def test_the_table_of_files_is_up_to_date(folder: Path) -> None:
     text = (folder / "README.md").read_text()
-    known = {path.name for path in SOURCE.rglob("*.py")}
-    assert [name for name in re.findall(r"`([\w]+\.py)`", text) if name not in known] == []
+    assert TOOL.with_table(text, folder) == text, "run: python tools/readme_tables.py"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
-def test_a_list_of_files_is_complete(folder: Path) -> None:
-    """A README that lists its files lists them all."""
+def test_the_table_lists_every_module(folder: Path) -> None:
+    """Read from the README itself, not from the tool that wrote it."""
+    rows = re.findall(r"^\| `([\w]+\.py|\w+/)` \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    names = [name for name, _ in rows]
+    modules = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    assert modules <= set(names)
+    assert all(len(text) > 10 for _, text in rows)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_the_files_that_its_text_names_exist(folder: Path) -> None:
     text = (folder / "README.md").read_text()
-    if len(re.findall(r"^\| [^|]*`\w+\.py`", text, re.M)) < 3:
-        return
-    files = sorted(path.name for path in folder.glob("*.py") if path.name not in {"__init__.py", "__main__.py"})
-    assert [name for name in files if f"`{name}`" not in text] == [], f"add them to {folder.name}/README.md"
-    if folder == SOURCE:
-        folders = sorted(path.parent.name for path in folder.glob("*/README.md"))
-        assert [name for name in folders if f"`{name}/`" not in text] == []
+    known = {path.name for folder in ("src", "examples", "tests") for path in (ROOT / folder).rglob("*.py")}
+    named = re.findall(r"`(?:[\w]+/)*([\w]+\.py)`", text)
+    assert [name for name in named if name not in known] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_it_says_more_than_its_table(folder: Path) -> None:
+    """A title and at least a sentence about why the folder is as it is."""
+    text = (folder / "README.md").read_text()
+    around = text[: text.index(TOOL.BEGIN)] + text[text.index(TOOL.END) :]
+    assert text.startswith("# ")
+    assert len(around.split()) >= 20

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from rl_training.config import EnvConfig, PartConfig, TrainConfig
-from rl_training.config_loading import config_sha256, dump_yaml
-from rl_training.logging import Logger
-from rl_training.runs import RunDir, metrics_sha256
+from rl_training.config.loading import config_sha256, dump_yaml
+from rl_training.config.schema import EnvConfig, PartConfig, TrainConfig
+from rl_training.logging.logger import Logger
+from rl_training.runs.directory import RunDir, metrics_sha256
 from rl_training.types import ConfigError, RunError
 
 FIELDS = (
@@ -98,7 +98,7 @@ def test_updates_and_the_end(run: RunDir) -> None:
 UPDATE = """
 import sys
 from pathlib import Path
-from rl_training.runs import RunDir
+from rl_training.runs.directory import RunDir
 for i in range(20):
     RunDir(Path(sys.argv[1])).update_info(**{f"{sys.argv[2]}_{i}": i})
 """
@@ -126,7 +126,7 @@ def test_the_metrics_hash_leaves_the_clock_out(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_names_the_file_and_the_cure(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rl_training.atomic_io import fault_hook
+    from rl_training.system.atomic_io import fault_hook
 
     def full(operation: str, path: Path) -> None:
         if operation == "write":

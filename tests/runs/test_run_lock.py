@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.run_lock import Holder, RunLock, read_holder
+from rl_training.runs.lock import Holder, RunLock, read_holder
 from rl_training.types import RunError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from rl_training.run_lock import RunLock
+from rl_training.runs.lock import RunLock
 with RunLock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -30,7 +30,7 @@ with RunLock(Path(sys.argv[1])):
 FORK = """
 import os, sys, time
 from pathlib import Path
-from rl_training.run_lock import RunLock
+from rl_training.runs.lock import RunLock
 RunLock(Path(sys.argv[1])).acquire()
 if os.fork() == 0:
     print(os.getpid(), flush=True)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_training.config import TrainConfig
-from rl_training.runs import SUBFOLDERS, _make_run_dir, make_run_dir
+from rl_training.config.schema import TrainConfig
+from rl_training.runs.directory import SUBFOLDERS, _make_run_dir, make_run_dir
 from rl_training.types import RunError
 
 NOW = datetime(2026, 1, 31, 12, 5, 9)
@@ -76,8 +76,8 @@ def test_any_name_stays_inside(algo: str, env_id: str, seed: int) -> None:
 PROCESS = """
 import sys
 from datetime import datetime
-from rl_training.config import TrainConfig
-from rl_training.runs import _make_run_dir
+from rl_training.config.schema import TrainConfig
+from rl_training.runs.directory import _make_run_dir
 for _ in range(20):
     print(_make_run_dir(TrainConfig(output_dir=sys.argv[1]), datetime(2026, 1, 31)).name)
 """

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rl_training.config import EnvConfig, TrainConfig
-from rl_training.secrets import Redactor, is_secret_key, restore, with_secrets
+from rl_training.config.schema import EnvConfig, TrainConfig
+from rl_training.runs.redaction import Redactor, is_secret_key, restore, with_secrets
 from rl_training.types import ConfigError
 
 SECRET_KEYS = (

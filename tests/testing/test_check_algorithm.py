@@ -13,8 +13,8 @@ from rl_training.algorithms.base import BaseAlgorithm
 from rl_training.hparams.base import supports_anything
 from rl_training.hparams.ppo import SPEC
 from rl_training.models import PolicyNetwork
+from rl_training.numerics.returns import discounted_returns
 from rl_training.registry import algorithms
-from rl_training.returns import discounted_returns
 from rl_training.testing import ConformanceError, check_algorithm, check_env
 from rl_training.types import ConfigError, DiscreteSpec, UpdateResult
 

@@ -15,7 +15,7 @@ from typing import Any
 import own_parts
 
 import rl_training
-from rl_training.checkpointing import CheckpointManager
+from rl_training.checkpointing.manager import CheckpointManager
 
 KINDS = ("algorithm", "network", "environment", "wrapper", "buffer", "logger", "callback")
 WAYS = ("dotted", "decorated", "installed")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rl_training
-from rl_training.config import TrainConfig
-from rl_training.config_loading import parse_config
+from rl_training.config.loading import parse_config
+from rl_training.config.schema import TrainConfig
 from rl_training.trainer import as_config
 from rl_training.types import ConfigError, RunError
 
@@ -71,7 +71,7 @@ def test_runs_are_found_by_name_in_a_folder(tmp_path: Path) -> None:
 def test_the_page_has_the_signatures_of_the_code() -> None:
     documented = dict(re.findall(r"^\| `(\w+)(\(.*?\))` \|", PAGE.read_text(), re.MULTILINE))
     assert {"train", "resume", "load", "evaluate", "predict", "export", "reset"} <= documented.keys()
-    policy = rl_training.saved_policy.SavedPolicy  # type: ignore[attr-defined]
+    policy = rl_training.eval.SavedPolicy  # type: ignore[attr-defined]
     for name, text in documented.items():
         function = getattr(rl_training, name, None) or getattr(policy, name)
         parameters = [

@@ -10,9 +10,9 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rl_training.algorithms.random import RandomAgent, RandomConfig
-from rl_training.collector import Collector
-from rl_training.context import BuildContext
-from rl_training.envs.probes import Counting
+from rl_training.build_context import BuildContext
+from rl_training.envs.probes.control import Counting
+from rl_training.training.collector import Collector
 from rl_training.types import BoxSpec, Carry, DiscreteSpec, Obs, VectorStep
 
 BOX = BoxSpec(np.zeros(1, np.float32), np.full(1, 3, np.float32), np.dtype(np.float32))

@@ -12,14 +12,14 @@ import pytest
 
 import rl_training
 from rl_training.cli import main
-from rl_training.experiments.cleanup import last_metrics
-from rl_training.experiments.curves import TRAINING, read_curve
-from rl_training.experiments.group_runner import latest_progress
-from rl_training.experiments.watch import watch
-from rl_training.index import describe
-from rl_training.json_rows import plain_row, read_rows
-from rl_training.runs import RunDir, metrics_sha256
-from rl_training.summary import last_values
+from rl_training.experiments.analysis.curves import TRAINING, read_curve
+from rl_training.experiments.keeping.cleanup import last_metrics
+from rl_training.experiments.keeping.watch import watch
+from rl_training.experiments.launching.group_runner import latest_progress
+from rl_training.runs.directory import RunDir, metrics_sha256
+from rl_training.runs.index import describe
+from rl_training.system.json_lines import plain_row, read_rows
+from rl_training.training.summary import last_values
 
 TOTAL = 96
 

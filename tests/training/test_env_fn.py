@@ -13,10 +13,10 @@ import pytest
 from gymnasium import spaces
 
 import rl_training
-from rl_training.callbacks import Callback
 from rl_training.cli import main
-from rl_training.experiments.verify import ReproducibilityChecker
-from rl_training.run_names import env_fn_id, env_fn_of
+from rl_training.experiments.keeping.verify import ReproducibilityChecker
+from rl_training.runs.names import env_fn_id, env_fn_of
+from rl_training.training.callbacks import Callback
 from rl_training.types import ConfigError, EnvError, RunError
 
 SHORT = {

@@ -10,14 +10,14 @@ import pytest
 
 from rl_training.algorithms.constant import ConstantAgent, ConstantConfig
 from rl_training.algorithms.random import RandomAgent, RandomConfig
-from rl_training.config import CheckpointConfig, EnvConfig, TrainConfig, TrainingConfig
-from rl_training.context import BuildContext
-from rl_training.env_runner import EnvRunner
+from rl_training.assembly.cost import plan
+from rl_training.build_context import BuildContext
+from rl_training.config.schema import CheckpointConfig, EnvConfig, TrainConfig, TrainingConfig
 from rl_training.envs import make_env
-from rl_training.envs.probes import Counting
-from rl_training.eval import EvalResult, evaluate_policy
-from rl_training.plan import plan
+from rl_training.envs.probes.control import Counting
 from rl_training.seeding import episode_seed
+from rl_training.training.env_runner import EnvRunner
+from rl_training.training.evaluation import EvalResult, evaluate_policy
 from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 BOX = BoxSpec(np.zeros(1, np.float32), np.full(1, 3, np.float32), np.dtype(np.float32))

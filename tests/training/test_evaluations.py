@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rl_training.callbacks import Callback
-from rl_training.config_loading import parse_config
-from rl_training.experiments.curves import read_curve
-from rl_training.experiments.verify import ReproducibilityChecker
-from rl_training.plan import plan
-from rl_training.runs import metrics_sha256
+from rl_training.assembly.cost import plan
+from rl_training.config.loading import parse_config
+from rl_training.experiments.analysis.curves import read_curve
+from rl_training.experiments.keeping.verify import ReproducibilityChecker
+from rl_training.runs.directory import metrics_sha256
 from rl_training.trainer import resume, train
+from rl_training.training.callbacks import Callback
 
 
 def config(folder: Path, **given: Any) -> Any:

@@ -166,7 +166,7 @@ def here(name: str) -> str:
         ({"buffer": {"type": here("NoWidth")}}, r"is called with \(num_steps=, .*unexpected keyword"),
         (
             {"logging": {"sinks": [here("NoEval")]}},
-            r"has no log_eval\(\); it needs what rl_training.logging.Sink lists",
+            r"has no log_eval\(\); it needs what rl_training.logging.logger.Sink lists",
         ),
         ({"logging": {"sinks": ["own_parts:Logger"]}}, "missing a required argument: 'path'"),
         ({"logging": {"sinks": [{"name": "own_parts:Logger", "kwargs": {"pth": 1}}]}}, "did you mean 'path'"),

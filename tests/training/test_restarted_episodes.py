@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rl_training.assembly import build_trainer
-from rl_training.config_loading import parse_config
-from rl_training.returns import running_returns
+from rl_training.assembly.build import build_trainer
+from rl_training.config.loading import parse_config
+from rl_training.numerics.returns import running_returns
 
 LENGTH = 7
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import rl_training
-from rl_training.checkpointing import ChangedConfigError, CheckpointManager, ForeignCheckpointError
+from rl_training.checkpointing.manager import ChangedConfigError, CheckpointManager, ForeignCheckpointError
 from rl_training.cli import main
-from rl_training.experiments.archive import pack, unpack
-from rl_training.experiments.verify import ReproducibilityChecker
-from rl_training.runs import RunDir
+from rl_training.experiments.keeping.archive import pack, unpack
+from rl_training.experiments.keeping.verify import ReproducibilityChecker
+from rl_training.runs.directory import RunDir
 from rl_training.types import CheckpointError
 
 Load = Callable[[Path], Any]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rl_training.config_loading import load_config
-from rl_training.config_sweeps import load_sweep, trials_of
+from rl_training.config.loading import load_config
+from rl_training.config.sweeps import load_sweep, trials_of
 from rl_training.trainer import TrainResult, train
 
 FLAT = """\

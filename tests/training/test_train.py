@@ -13,13 +13,13 @@ import pytest
 
 import rl_training
 import rl_training.types
-from rl_training.callbacks import Callback
-from rl_training.checkpointing import CheckpointManager
-from rl_training.config import TrainConfig
-from rl_training.config_loading import load_config, parse_config
-from rl_training.runs import metrics_sha256
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.loading import load_config, parse_config
+from rl_training.config.schema import TrainConfig
+from rl_training.runs.directory import metrics_sha256
 from rl_training.seeding import episode_seed
 from rl_training.trainer import resume, train, train_ppo
+from rl_training.training.callbacks import Callback
 from rl_training.types import CheckpointError, ConfigError, NonFiniteError, RunError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rl_training.config_loading import read_yaml
-from rl_training.runs import SUBFOLDERS, public_sha256
+from rl_training.config.loading import read_yaml
+from rl_training.runs.directory import SUBFOLDERS, public_sha256
 
 EVIL = """
 from pathlib import Path
@@ -67,9 +67,9 @@ SPELLINGS = {
     "alert command dotted": "monitor.command: [touch, MARKER]",
     "alert address": 'monitor: {url: "http://127.0.0.1:9/alert"}',
     "alert address of the environment": 'monitor: {url: "${env:HOME}"}',
-    "module behind a module of ours": 'env_id: "rl_training.alert_hooks:subprocess"',
+    "module behind a module of ours": 'env_id: "rl_training.monitoring.alert_hooks:subprocess"',
     "function behind a module of ours": 'env: {wrappers: ["rl_training.envs.suites:importlib"]}',
-    "our own code that is no such part": 'callbacks: ["rl_training.experiments.cleanup:ExperimentCleaner"]',
+    "our own code that is no such part": 'callbacks: ["rl_training.experiments.keeping.cleanup:ExperimentCleaner"]',
     "code in an argument of a built-in environment": 'env_id: FrozenLake-v1\nenv: {kwargs: {map_name: "evil_part:m"}}',
     "a file in an argument": 'env_id: FrozenLake-v1\nenv: {kwargs: {desc: ["/etc/passwd"]}}',
     "a secret in an argument": 'env: {kwargs: {render_mode: "${env:HOME}"}}',

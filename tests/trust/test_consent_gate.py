@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from rl_training import registry
-from rl_training.alert_hooks import AlertHook
-from rl_training.config import BackboneConfig, EnvConfig, TrainConfig, WrapperConfig
-from rl_training.config_fields import field_docs
-from rl_training.config_monitor import AlertRuleConfig
-from rl_training.consent import OWN, Consent, current, given_by_user, require, scope
+from rl_training.config.fields import field_docs
+from rl_training.config.monitor import AlertRuleConfig
+from rl_training.config.schema import BackboneConfig, EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import make_env, make_vector_env, suites
-from rl_training.foreign_code import ARGUMENTS, HARMLESS, NAMES, foreign_code
-from rl_training.monitoring import user_rule
+from rl_training.monitoring.alert_hooks import AlertHook
+from rl_training.monitoring.alerts import user_rule
+from rl_training.runs.foreign_code import ARGUMENTS, HARMLESS, NAMES, foreign_code
+from rl_training.trust.consent import OWN, Consent, current, given_by_user, require, scope
 from rl_training.types import BoxSpec, TrustError
 
 NOBODY = Consent("none", "run 'x'")
@@ -28,7 +28,7 @@ NAME = "a_module_that_is_not_there:Part"
 
 
 def jax_network() -> Any:
-    from rl_training.jax.nets import backbone
+    from rl_training.jax.models.networks import backbone
 
     space = BoxSpec(np.zeros(4), np.ones(4), np.dtype("float32"))
     return backbone(space, BackboneConfig(type=NAME))
@@ -120,7 +120,7 @@ def test_worker_processes_run_under_the_consent_of_their_trainer(tmp_path: Path)
 def test_built_in_parts_are_there_for_everybody() -> None:
     parts = {
         registry.algorithms: ["ppo", "rl_training.hparams.ppo:SPEC"],
-        registry.networks: ["mlp", "rl_training.models.backbones:MLP"],
+        registry.networks: ["mlp", "rl_training.models.backbones.mlp:MLP"],
         registry.wrappers: ["frame_stack", "rl_training.envs.wrappers:FrameStack", "gymnasium.wrappers:TimeLimit"],
         registry.buffers: ["replay"],
         registry.loggers: ["jsonl"],
@@ -131,7 +131,11 @@ def test_built_in_parts_are_there_for_everybody() -> None:
                 assert kind.get(name) is not None
         make_env("RLProbe/Chain-v0").close()
         make_vector_env(TrainConfig(env_id="CartPole-v1", env=EnvConfig(num_envs=1, vectorization="native"))).close()
-        for path in ("rl_training.registry:sys", "rl_training.alert_hooks:subprocess", "gymnasium.wrappers:gym"):
+        for path in (
+            "rl_training.registry:sys",
+            "rl_training.monitoring.alert_hooks:subprocess",
+            "gymnasium.wrappers:gym",
+        ):
             with pytest.raises(TrustError):
                 registry.wrappers.get(path)
 
@@ -184,7 +188,7 @@ def test_built_in_configs_ask_for_nothing() -> None:
 
 
 def test_every_preset_asks_for_nothing() -> None:
-    from rl_training.config_loading import load_config, preset_names
+    from rl_training.config.loading import load_config, preset_names
 
     assert {name: found for name in preset_names() if (found := foreign_code(load_config(name)))} == {}
 

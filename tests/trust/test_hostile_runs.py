@@ -15,14 +15,14 @@ import pytest
 from hostile_cases import EVIL, INVALID, SPELLINGS, write_run
 
 import rl_training
+from rl_training.checkpointing.capture import save_capture
 from rl_training.cli import main
-from rl_training.config import TrainConfig
-from rl_training.config_loading import config_to_mapping, dump_yaml, parse_config, read_yaml
-from rl_training.debug_capture import save_capture
-from rl_training.experiments.archive import pack, unpack
-from rl_training.experiments.debug_replay import replay_capture
-from rl_training.experiments.verify import ReproducibilityChecker
-from rl_training.runs import RunDir
+from rl_training.config.loading import config_to_mapping, dump_yaml, parse_config, read_yaml
+from rl_training.config.schema import TrainConfig
+from rl_training.experiments.keeping.archive import pack, unpack
+from rl_training.experiments.keeping.debug_replay import replay_capture
+from rl_training.experiments.keeping.verify import ReproducibilityChecker
+from rl_training.runs.directory import RunDir
 from rl_training.types import ConfigError, RLTrainingError, TrustError
 
 CALLS: dict[str, Callable[[Path], object]] = {

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import rl_training
-from rl_training import trust
 from rl_training.cli import main
-from rl_training.config import TrainConfig
-from rl_training.config_loading import parse_config, read_yaml
-from rl_training.experiments.debug_replay import replay_capture
-from rl_training.experiments.groups import SeedGroup
-from rl_training.experiments.sweeps import Sweep
-from rl_training.experiments.verify import ReproducibilityChecker
-from rl_training.runs import RunDir
+from rl_training.config.loading import parse_config, read_yaml
+from rl_training.config.schema import TrainConfig
+from rl_training.experiments.keeping.debug_replay import replay_capture
+from rl_training.experiments.keeping.verify import ReproducibilityChecker
+from rl_training.experiments.launching.groups import SeedGroup
+from rl_training.experiments.launching.sweeps import Sweep
+from rl_training.runs.directory import RunDir
+from rl_training.trust import seals as trust
 from rl_training.types import ConfigError, TrustError
 
 PART = """
@@ -237,9 +237,9 @@ def test_a_group_that_was_planned_elsewhere_starts_nothing(
 def test_a_sweep_and_a_search_that_were_planned_elsewhere_start_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rl_training.config_sweeps import parse_sweep
-    from rl_training.config_tuning import parse_tune
-    from rl_training.experiments.tuning import Tuning
+    from rl_training.config.sweeps import parse_sweep
+    from rl_training.config.tuning import parse_tune
+    from rl_training.experiments.launching.tuning import Tuning
 
     Path("base.yaml").write_text("env_id: CartPole-v1\noutput_dir: runs\n")
     sweep = Sweep.create(parse_sweep({"base_config": "base.yaml", "sweep": {"env_id": ["own_part:Env"]}}))

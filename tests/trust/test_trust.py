@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_training import trust
-from rl_training.trust import Identity
+from rl_training.trust import seals as trust
+from rl_training.trust.seals import Identity
 
 ONE = Identity("run", "a", "0" * 64)
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.on_policy import flat_rows
-from rl_training.context import BuildContext
-from rl_training.encoding import to_env
+from rl_training.build_context import BuildContext
 from rl_training.hparams.base import supports_anything
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import load_optimizer_state, optimizer_state
+from rl_training.numerics.encoding import to_env
 from rl_training.seeding import generator_state, set_generator_state
 from rl_training.types import (
     ActResult,

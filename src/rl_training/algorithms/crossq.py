@@ -23,16 +23,16 @@ from rl_training.algorithms.off_policy import (
     td_targets,
 )
 from rl_training.algorithms.sac import Temperature, actor_loss, temperature_loss
-from rl_training.context import BuildContext
-from rl_training.encoding import to_bounds
+from rl_training.build_context import BuildContext
 from rl_training.hparams.crossq import SPEC, CrossQConfig
-from rl_training.models.backbones import TensorObs
+from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.batch_renorm import RenormNetwork, concatenated
 from rl_training.models.heads import bounded_log_std, tanh_gaussian_logprob
 from rl_training.models.networks import as_tensors
-from rl_training.numerics import raw_log_std
+from rl_training.numerics.encoding import to_bounds
+from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
+from rl_training.numerics.stable import raw_log_std
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, ConfigError, Metrics, Obs, UpdateResult
-from rl_training.weights import POLICY_GAIN, VALUE_GAIN
 
 __all__ = ["SPEC", "CrossQ", "CrossQConfig"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from rl_training.algorithms.td3 import TD3
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.ddpg import SPEC, DDPGConfig
 from rl_training.hparams.td3 import TD3Config
 

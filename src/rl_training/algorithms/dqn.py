@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_training.algorithms.dqn_kernel import DQNKernel, fits
-from rl_training.algorithms.kernel_choice import Reference
+from rl_training.algorithms.kernels.choice import Reference
+from rl_training.algorithms.kernels.dqn import DQNKernel, fits
 from rl_training.algorithms.off_policy import NetworkPolicy, OffPolicyAlgorithm, Transitions, td_targets
 from rl_training.algorithms.random import random_actions
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.dqn import SPEC, DQNConfig
 from rl_training.models.action_values import ActionValues, QShape
-from rl_training.models.backbones import MLP, TensorObs, numpy_layer
+from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
 from rl_training.models.heads import MASKED_LOGIT
 from rl_training.models.networks import action_mask, as_tensors
 from rl_training.types import (

@@ -18,15 +18,15 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.random import random_actions
 from rl_training.algorithms.static import StaticAgent
-from rl_training.context import BuildContext
-from rl_training.encoding import to_bounds
+from rl_training.build_context import BuildContext
 from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.off_policy import OffPolicyHparams
-from rl_training.models.backbones import MLP, TensorObs, numpy_layer
+from rl_training.hparams.schedules import value_at
+from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import Adam, FlatParameters
-from rl_training.normalization import ObsNormalizer, RewardNormalizer
-from rl_training.schedules import value_at
+from rl_training.numerics.encoding import to_bounds
+from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
 from rl_training.seeding import generator_state, set_generator_state
 from rl_training.types import ACTION_MASK, ActResult, Array, Batch, BoxSpec, Carry, Obs, SpaceSpec, StateDict
 

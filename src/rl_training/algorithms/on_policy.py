@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.context import BuildContext
-from rl_training.encoding import to_env
-from rl_training.gsde import due, first_draws
+from rl_training.build_context import BuildContext
 from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.base import OnPolicyHparams
-from rl_training.models.backbones import MLP, TensorObs, numpy_layer
+from rl_training.hparams.schedules import value_at
+from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
 from rl_training.models.heads import ActionHead, StateDependentGaussianHead
 from rl_training.models.networks import ActorCritic, as_tensors, load_module_state, module_state
 from rl_training.models.optimization import Adam, FlatParameters
-from rl_training.normalization import ObsNormalizer, RewardNormalizer
-from rl_training.returns import explained_variance, gae
-from rl_training.schedules import value_at
+from rl_training.numerics.encoding import to_env
+from rl_training.numerics.gsde import due, first_draws
+from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
+from rl_training.numerics.returns import explained_variance, gae
 from rl_training.types import (
     ACTION_MASK,
     ActResult,

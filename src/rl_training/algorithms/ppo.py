@@ -17,10 +17,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.kernel_choice import Reference
+from rl_training.algorithms.kernels.choice import Reference
+from rl_training.algorithms.kernels.ppo import Coefficients, PPOKernel, fits
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
-from rl_training.algorithms.ppo_kernel import Coefficients, PPOKernel, fits
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
 from rl_training.seeding import generator_state, set_generator_state
 from rl_training.types import Batch, Metrics, StateDict, UpdateResult

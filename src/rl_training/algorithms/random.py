@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rl_training.algorithms.static import StaticAgent
-from rl_training.context import BuildContext
-from rl_training.encoding import within
+from rl_training.build_context import BuildContext
 from rl_training.hparams.random import SPEC, RandomConfig
 from rl_training.models.heads import sample_categorical
+from rl_training.numerics.encoding import within
 from rl_training.types import (
     ACTION_MASK,
     ActResult,

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.algorithms.critic_kernel import CriticStep, fits
-from rl_training.algorithms.kernel_choice import Reference
+from rl_training.algorithms.kernels.choice import Reference
+from rl_training.algorithms.kernels.critics import CriticStep, fits
+from rl_training.algorithms.kernels.sac import SACKernel
 from rl_training.algorithms.off_policy import (
     NetworkPolicy,
     OffPolicyAlgorithm,
@@ -29,16 +30,15 @@ from rl_training.algorithms.off_policy import (
     host_forward,
     td_targets,
 )
-from rl_training.algorithms.sac_kernel import SACKernel
-from rl_training.config import BackboneConfig
-from rl_training.context import BuildContext
-from rl_training.encoding import to_bounds
+from rl_training.build_context import BuildContext
+from rl_training.config.schema import BackboneConfig
 from rl_training.hparams.sac import SPEC, SACConfig
-from rl_training.models.backbones import TensorObs, build_backbone, width
+from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
 from rl_training.models.critics import QCritics
 from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
 from rl_training.models.networks import action_mask
-from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
+from rl_training.numerics.encoding import to_bounds
+from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
 from rl_training.types import (
     ACTION_MASK,
     ActResult,

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.critic_kernel import CriticStep, fits
-from rl_training.algorithms.kernel_choice import Reference
+from rl_training.algorithms.kernels.choice import Reference
+from rl_training.algorithms.kernels.critics import CriticStep, fits
+from rl_training.algorithms.kernels.td3 import TD3Kernel
 from rl_training.algorithms.off_policy import (
     NetworkPolicy,
     OffPolicyAlgorithm,
@@ -24,16 +25,15 @@ from rl_training.algorithms.off_policy import (
     host_forward,
     td_targets,
 )
-from rl_training.algorithms.td3_kernel import TD3Kernel
-from rl_training.config import BackboneConfig
-from rl_training.context import BuildContext
-from rl_training.encoding import to_bounds
+from rl_training.build_context import BuildContext
+from rl_training.config.schema import BackboneConfig
 from rl_training.hparams.td3 import SPEC, TD3Config
-from rl_training.models.backbones import TensorObs, build_backbone, width
+from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
 from rl_training.models.critics import QCritics
 from rl_training.models.initialization import linear
+from rl_training.numerics.encoding import to_bounds
+from rl_training.numerics.initial_weights import POLICY_GAIN
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, SpaceSpec, UpdateResult
-from rl_training.weights import POLICY_GAIN
 
 __all__ = ["SPEC", "TD3", "TD3Config", "smoothed"]
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from rl_training.cli.arguments import Arguments, Command, FieldFlag, UsageError, closest, parse, wants_help
 from rl_training.cli.commands import COMMANDS
 from rl_training.cli.output import note
-from rl_training.error_text import TEXT_LIMIT, message_of, traceback_text
-from rl_training.formatting import wrapped
-from rl_training.imports import without_collections
+from rl_training.system.error_text import TEXT_LIMIT, message_of, traceback_text
+from rl_training.system.formatting import wrapped
+from rl_training.system.imports import without_collections
 
 if TYPE_CHECKING:
-    from rl_training.config import TrainConfig
+    from rl_training.config.schema import TrainConfig
 
 __all__ = ["load_config", "main"]
 
@@ -33,7 +33,7 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
 
 def load_config(path: str | Path) -> TrainConfig:
     """The config of a file or a preset name."""
-    from rl_training.config_loading import load_config as load
+    from rl_training.config.loading import load_config as load
 
     return load(path)
 
@@ -73,14 +73,14 @@ def outcome(words: list[str]) -> int:
 
 def forget_secrets() -> None:
     """What this command found in a config is not hidden in the texts of the next one of this process."""
-    secrets = sys.modules.get("rl_training.secrets")
+    secrets = sys.modules.get("rl_training.runs.redaction")
     if secrets is not None:
         secrets.forget()
 
 
 def leave_compiler(code: int) -> None:
     """End at once if a run was given up while its program was still compiled, for which Python would wait."""
-    executables = sys.modules.get("rl_training.jax.executables")
+    executables = sys.modules.get("rl_training.jax.programs.disk_cache")
     if executables is not None and executables.are_coming():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -96,7 +96,7 @@ def spare_last_collection() -> None:
 @contextlib.contextmanager
 def short_warnings(wanted: bool) -> Iterator[None]:
     """Warnings to the user as one line each, without the place in the code that they were raised from."""
-    from rl_training.terminal_text import printable
+    from rl_training.system.terminal_text import printable
 
     usual = warnings.formatwarning
 
@@ -115,7 +115,7 @@ def short_warnings(wanted: bool) -> Iterator[None]:
 
 def report(error: Exception, show_traceback: bool) -> int:
     """Say what went wrong on stderr, without a traceback where the user can mend it, and choose the exit code."""
-    from rl_training.terminal_text import printable
+    from rl_training.system.terminal_text import printable
 
     said = message_of(error, TEXT_LIMIT)
     if isinstance(error, UsageError):
@@ -145,7 +145,7 @@ def report(error: Exception, show_traceback: bool) -> int:
 
 def without_secrets(text: str, error: Exception | None = None) -> str:
     """What is shown of an error or a warning. Only texts of the user's own code are searched for `password=x`."""
-    from rl_training.secrets import console_redactor
+    from rl_training.runs.redaction import console_redactor
     from rl_training.types import EnvError, RLTrainingError
 
     redactor = console_redactor()

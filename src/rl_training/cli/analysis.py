@@ -14,15 +14,15 @@ from rl_training.cli.targets import output_dir
 from rl_training.types import RunError
 
 if TYPE_CHECKING:
-    from rl_training.experiments.compare import Comparison
-    from rl_training.experiments.entries import Selection
-    from rl_training.experiments.plotter import Plotter
+    from rl_training.experiments.analysis.compare import Comparison
+    from rl_training.experiments.analysis.entries import Selection
+    from rl_training.experiments.analysis.plotter import Plotter
 
 
 def compare_command(arguments: Arguments) -> int:
-    from rl_training.experiments.compare import record
-    from rl_training.experiments.group_summary import FEW_SEEDS
-    from rl_training.experiments.tables import all_tables
+    from rl_training.experiments.analysis.compare import record
+    from rl_training.experiments.analysis.group_summary import FEW_SEEDS
+    from rl_training.experiments.analysis.tables import all_tables
 
     as_json = arguments.switch("json")
     formats = names_of(arguments, "formats")
@@ -47,7 +47,7 @@ def compare_command(arguments: Arguments) -> int:
 
 
 def export_command(arguments: Arguments) -> int:
-    from rl_training.experiments.export import MARL_EVAL, export, marl_eval, unequal
+    from rl_training.experiments.analysis.export import MARL_EVAL, export, marl_eval, unequal
 
     form, output = arguments.text("format"), arguments.text("output")
     if form is None:
@@ -93,7 +93,7 @@ def plot_sensitivity_command(arguments: Arguments) -> int:
 
 
 def compared(arguments: Arguments) -> Comparison:
-    from rl_training.experiments.compare import compare
+    from rl_training.experiments.analysis.compare import compare
 
     text = arguments.text("threshold")
     try:
@@ -104,7 +104,7 @@ def compared(arguments: Arguments) -> Comparison:
 
 
 def selected(arguments: Arguments) -> Selection:
-    from rl_training.experiments.entries import find_entries
+    from rl_training.experiments.analysis.entries import find_entries
 
     with named_rightly():
         return find_entries(
@@ -125,7 +125,7 @@ def named_rightly() -> Iterator[None]:
 
 
 def plotter(arguments: Arguments) -> Plotter:
-    from rl_training.experiments.plotter import Plotter
+    from rl_training.experiments.analysis.plotter import Plotter
 
     return Plotter(
         output_dir(arguments),
@@ -147,11 +147,11 @@ def write_outputs(comparison: Comparison, arguments: Arguments, formats: list[st
     written = []
     html, folder = arguments.text("html"), arguments.text("plots")
     if html is not None:
-        from rl_training.experiments.report import html_report
+        from rl_training.experiments.analysis.report import html_report
 
         written.append(write(Path(html), html_report(comparison).encode()))
     if folder is not None:
-        from rl_training.experiments.plots import FORMATS
+        from rl_training.experiments.analysis.plots import FORMATS
 
         plots = plotter(arguments)
         plots.add_comparison(comparison)
@@ -160,7 +160,7 @@ def write_outputs(comparison: Comparison, arguments: Arguments, formats: list[st
 
 
 def save_plot(arguments: Arguments, kind: str, plots: Plotter) -> int:
-    from rl_training.experiments.plots import write_figure
+    from rl_training.experiments.analysis.plots import write_figure
 
     (figure,) = plots.figures.values()
     path = Path(arguments.text("output") or f"{kind}.png")
@@ -173,8 +173,8 @@ def save_plot(arguments: Arguments, kind: str, plots: Plotter) -> int:
 
 
 def write(path: Path, data: bytes) -> Path:
-    from rl_training.atomic_io import atomic_write
-    from rl_training.run_names import readable_errors
+    from rl_training.runs.names import readable_errors
+    from rl_training.system.atomic_io import atomic_write
 
     path = path.expanduser()
     with readable_errors(f"cannot write '{path}'"):

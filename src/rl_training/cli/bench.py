@@ -9,7 +9,7 @@ from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, note, print_json, show, stdout_for_the_result, table
 
 if TYPE_CHECKING:
-    from rl_training.config import TrainConfig
+    from rl_training.config.schema import TrainConfig
     from rl_training.envs.bench import Advice, EnvSpeed
 
 DEFAULT_NUM_ENVS = "1,4,16"
@@ -33,8 +33,8 @@ def bench_command(arguments: Arguments) -> int:
 
 def config_of(source: str) -> TrainConfig:
     """An environment's name with the plain stack, or a preset or file with its `env:` section."""
-    from rl_training.config import TrainConfig
-    from rl_training.config_loading import load_config, preset_names
+    from rl_training.config.loading import load_config, preset_names
+    from rl_training.config.schema import TrainConfig
 
     is_config = source in preset_names() or source.endswith((".yaml", ".yml", ".json"))
     return load_config(source) if is_config else TrainConfig(env_id=source)

@@ -136,7 +136,7 @@ def positional_values(command: Command) -> list[str]:
 
 
 def presets() -> list[str]:
-    from rl_training.config_loading import preset_names
+    from rl_training.config.loading import preset_names
 
     return preset_names()
 

@@ -13,7 +13,7 @@ from rl_training.types import ConfigError
 
 def show_command(arguments: Arguments) -> int:
     from rl_training.cli.run import config_of
-    from rl_training.config_loading import config_to_mapping, dump_yaml
+    from rl_training.config.loading import config_to_mapping, dump_yaml
 
     cfg = config_of(arguments)
     if arguments.switch("json"):
@@ -45,10 +45,10 @@ def validated(name: str) -> dict[str, Any]:
 
 
 def summary_of(name: str) -> str:
-    from rl_training.config import builtin_spec
-    from rl_training.config_loading import load_config
-    from rl_training.config_sweeps import is_sweep_file, load_sweep, trials_of
-    from rl_training.config_tuning import is_tune_file, load_tune
+    from rl_training.config.loading import load_config
+    from rl_training.config.schema import builtin_spec
+    from rl_training.config.sweeps import is_sweep_file, load_sweep, trials_of
+    from rl_training.config.tuning import is_tune_file, load_tune
 
     if is_tune_file(name):
         tune = load_tune(name)
@@ -63,7 +63,7 @@ def summary_of(name: str) -> str:
 
 
 def migrate_command(arguments: Arguments) -> int:
-    from rl_training.config_loading import migrate_file
+    from rl_training.config.loading import migrate_file
 
     path = Path(arguments.positional[0])
     text = migrate_file(path)
@@ -78,7 +78,7 @@ def migrate_command(arguments: Arguments) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    from rl_training.atomic_io import atomic_write
+    from rl_training.system.atomic_io import atomic_write
 
     try:
         atomic_write(path.resolve(), text.encode())

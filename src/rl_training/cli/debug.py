@@ -10,13 +10,13 @@ from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, print_json, show, stdout_for_the_result, table
 
 if TYPE_CHECKING:
-    from rl_training.experiments.debug_replay import ReplayReport
+    from rl_training.experiments.keeping.debug_replay import ReplayReport
 
 EXIT_DIFFERENT = 3
 
 
 def replay_command(arguments: Arguments) -> int:
-    from rl_training.experiments.debug_replay import replay_capture
+    from rl_training.experiments.keeping.debug_replay import replay_capture
 
     as_json = arguments.switch("json")
     if not Path(arguments.positional[0]).expanduser().is_file():

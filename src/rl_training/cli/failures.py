@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_training.error_text import MESSAGE_LIMIT, message_of, shortened, traceback_text
+from rl_training.system.error_text import MESSAGE_LIMIT, message_of, shortened, traceback_text
 from rl_training.types import CheckpointError, RunError
 
 PACKAGE = str(Path(__file__).resolve().parents[1])

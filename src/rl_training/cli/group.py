@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import UsageError
 from rl_training.cli.output import bold, note, print_json, show, stdout_for_the_result, table
-from rl_training.formatting import number_text
+from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
-    from rl_training.config import TrainConfig
-    from rl_training.experiments.groups import SeedGroup
-    from rl_training.experiments.members import Member
+    from rl_training.config.schema import TrainConfig
+    from rl_training.experiments.launching.groups import SeedGroup
+    from rl_training.experiments.launching.members import Member
 
 MAX_SEED = 2**32 - 1
 MAX_RUNS = 10_000
@@ -55,8 +55,8 @@ def train_group(
     as_json: bool,
 ) -> int:
     """Train every seed in a new group."""
-    from rl_training.experiments.groups import SeedGroup
-    from rl_training.experiments.member_threads import for_many
+    from rl_training.experiments.launching.groups import SeedGroup
+    from rl_training.experiments.launching.member_threads import for_many
 
     group = SeedGroup.create(for_many(cfg, len(seeds)), seeds, argv=argv, source=source, jobs=jobs, init_from=init_from)
     with group.lock():
@@ -78,9 +78,9 @@ def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | N
 
 
 def run_group(group: SeedGroup, jobs: int | None, *, as_json: bool) -> int:
-    from rl_training.experiments.group_display import make_view
-    from rl_training.experiments.group_runner import GroupRunner, at_a_time
-    from rl_training.experiments.member_threads import member_threads
+    from rl_training.experiments.launching.group_display import make_view
+    from rl_training.experiments.launching.group_runner import GroupRunner, at_a_time
+    from rl_training.experiments.launching.member_threads import member_threads
 
     cfg, count = group.config(), len(group.unfinished())
     parallel = at_a_time(cfg, jobs, count)
@@ -93,7 +93,7 @@ def run_group(group: SeedGroup, jobs: int | None, *, as_json: bool) -> int:
 
 def finish(group: SeedGroup, exit_code: int, *, as_json: bool) -> int:
     """The group's own results, on disk and for the reader."""
-    from rl_training.experiments.group_summary import plot_group, run_records, write_summary
+    from rl_training.experiments.analysis.group_summary import plot_group, run_records, write_summary
     from rl_training.types import RLTrainingError
 
     summary = write_summary(group)
@@ -114,7 +114,7 @@ def finish(group: SeedGroup, exit_code: int, *, as_json: bool) -> int:
 
 def eval_group(group: SeedGroup, *, as_json: bool, video: str | bool, **options: Any) -> int:
     """Evaluate each member as `rl eval` does; one that cannot be evaluated does not end the others."""
-    from rl_training.experiments.group_summary import aggregate
+    from rl_training.experiments.analysis.group_summary import aggregate
 
     runs = [member for member in group.members if member.run is not None]
     if not runs:
@@ -134,7 +134,7 @@ def eval_group(group: SeedGroup, *, as_json: bool, video: str | bool, **options:
 
 
 def _evaluate(group: SeedGroup, member: Member, *, video: str | bool, **options: Any) -> dict[str, Any]:
-    from rl_training.saved_policy import evaluate
+    from rl_training.eval import evaluate
     from rl_training.types import RLTrainingError, TrustError
 
     run = group.output_dir / str(member.run)
@@ -156,7 +156,7 @@ def _evaluate(group: SeedGroup, member: Member, *, video: str | bool, **options:
 
 def runs_table(group: SeedGroup) -> str:
     """One line per seed: how it ended and what it scored."""
-    from rl_training.experiments.group_summary import run_records
+    from rl_training.experiments.analysis.group_summary import run_records
 
     rows = []
     for record in run_records(group):
@@ -178,7 +178,7 @@ def runs_table(group: SeedGroup) -> str:
 
 def group_text(group: SeedGroup, summary: dict[str, Any], plots: Sequence[Any]) -> str:
     """What a user reads when a group is over."""
-    from rl_training.experiments.group_summary import FEW_SEEDS, aggregate_text
+    from rl_training.experiments.analysis.group_summary import FEW_SEEDS, aggregate_text
 
     left = group.unfinished()
     lines = ["", f"{len(group.members) - len(left)} of {len(group.members)} seeds finished"]
@@ -195,7 +195,7 @@ def group_text(group: SeedGroup, summary: dict[str, Any], plots: Sequence[Any]) 
 
 def scores_text(group: SeedGroup, records: Sequence[dict[str, Any]]) -> str:
     """The result of an evaluation of all seeds."""
-    from rl_training.experiments.group_summary import aggregate, aggregate_text
+    from rl_training.experiments.analysis.group_summary import aggregate, aggregate_text
 
     scored = [record for record in records if "return_mean" in record]
     rows = [

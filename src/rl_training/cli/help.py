@@ -14,7 +14,7 @@ from rl_training.cli.output import bold
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
-    from rl_training.config_fields import FieldDoc
+    from rl_training.config.fields import FieldDoc
 
 MAX_WIDTH = 100
 LEFT = 30
@@ -146,7 +146,7 @@ def algo_of(words: Sequence[str]) -> str:
 
 def algo_of_source(source: str) -> str | None:
     """The algorithm of a preset or file; None where it cannot be read, which only a run needs to complain about."""
-    from rl_training.config_loading import load_config
+    from rl_training.config.loading import load_config
     from rl_training.types import ConfigError
 
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def presets_command(arguments: Arguments) -> int:
-    from rl_training.config_loading import load_config, preset_names
+    from rl_training.config.loading import load_config, preset_names
 
     configs = {name: load_config(name) for name in matching(preset_names(), arguments)}
     if arguments.switch("json"):
@@ -35,7 +35,7 @@ def presets_command(arguments: Arguments) -> int:
 
 
 def algorithms_command(arguments: Arguments) -> int:
-    from rl_training.config import builtin_spec
+    from rl_training.config.schema import builtin_spec
     from rl_training.registry import algorithms
 
     specs = [spec for name in matching(algorithms.names(), arguments) if (spec := builtin_spec(name)) is not None]

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rl_training.formatting import wrapped
-from rl_training.terminal_text import printable
+from rl_training.system.formatting import wrapped
+from rl_training.system.terminal_text import printable
 
 __all__ = ["amount", "bold", "note", "print_json", "printable", "show", "stdout_for_the_result", "table"]
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from rl_training.cli.arguments import Arguments, Command, FieldFlag, UsageError, closest_word
-from rl_training.config import builtin_spec
-from rl_training.config_fields import FieldDoc, field_docs, hint_at, is_mapping, options_of, section_of
-from rl_training.config_loading import canonical_key, parse_override_value
+from rl_training.config.fields import FieldDoc, field_docs, hint_at, is_mapping, options_of, section_of
+from rl_training.config.loading import canonical_key, parse_override_value
+from rl_training.config.schema import builtin_spec
 from rl_training.registry import algorithms
 
 NOT_FLAGS = frozenset({"base"})

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, note, print_json, printable, show, table
 from rl_training.cli.targets import find_target, output_dir, runs_of
-from rl_training.formatting import number_text
+from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rl_training.experiments.filters import Key
-    from rl_training.experiments.groups import SeedGroup
-    from rl_training.experiments.sweeps import Sweep
-    from rl_training.runs import RunDir
+    from rl_training.experiments.keeping.filters import Key
+    from rl_training.experiments.launching.groups import SeedGroup
+    from rl_training.experiments.launching.sweeps import Sweep
+    from rl_training.runs.directory import RunDir
 
 SHOWN = "directory,name,status,environment,algorithm,seed,env_steps,reward,tags"
 """Columns of `rl list` where nobody says otherwise."""
@@ -25,8 +25,8 @@ CELL = 60
 
 
 def list_command(arguments: Arguments) -> int:
-    from rl_training.experiments.filters import check_keys, find_key
-    from rl_training.experiments.tracker import ExperimentTracker
+    from rl_training.experiments.keeping.filters import check_keys, find_key
+    from rl_training.experiments.keeping.tracker import ExperimentTracker
 
     as_json = arguments.switch("json")
     typed = arguments.text("columns")
@@ -72,8 +72,8 @@ def cell(key: Key, row: dict[str, Any]) -> str:
 
 
 def show_command(arguments: Arguments) -> int:
-    from rl_training.index import describe
-    from rl_training.runs import RunDir
+    from rl_training.runs.directory import RunDir
+    from rl_training.runs.index import describe
 
     found = find_target(arguments, arguments.positional[0])
     if not isinstance(found, RunDir):
@@ -90,9 +90,9 @@ def show_many(found: SeedGroup | Sweep, *, as_json: bool) -> int:
     """A group or a sweep as it is now: the table and the statistics that its own command prints at the end."""
     from rl_training.cli import group as group_texts
     from rl_training.cli import sweep as sweep_texts
-    from rl_training.experiments.group_summary import summarize
-    from rl_training.experiments.groups import SeedGroup
-    from rl_training.experiments.sweeps import summarize_sweep
+    from rl_training.experiments.analysis.group_summary import summarize
+    from rl_training.experiments.launching.groups import SeedGroup
+    from rl_training.experiments.launching.sweeps import summarize_sweep
 
     if isinstance(found, SeedGroup):
         summary = summarize(found)
@@ -109,9 +109,9 @@ def show_many(found: SeedGroup | Sweep, *, as_json: bool) -> int:
 
 def run_text(run: RunDir, row: dict[str, Any]) -> str:
     """What is known of one run, in lines."""
-    from rl_training.experiments.filters import Key
-    from rl_training.run_names import env_fn_of
-    from rl_training.runs import CLOCK_KEYS
+    from rl_training.experiments.keeping.filters import Key
+    from rl_training.runs.directory import CLOCK_KEYS
+    from rl_training.runs.names import env_fn_of
 
     facts = [
         *("status", "name", "algorithm", "environment", "seed", "tags", "group", "sweep", "parent"),
@@ -129,9 +129,9 @@ def run_text(run: RunDir, row: dict[str, Any]) -> str:
 
 
 def tag_command(arguments: Arguments) -> int:
-    from rl_training.experiments.tracker import add_tags
-    from rl_training.index import record
-    from rl_training.runs import RunDir
+    from rl_training.experiments.keeping.tracker import add_tags
+    from rl_training.runs.directory import RunDir
+    from rl_training.runs.index import record
 
     named, *tags = arguments.positional
     removed = [tag for tag in (arguments.text("remove") or "").split(",") if tag]
@@ -152,7 +152,7 @@ def tag_command(arguments: Arguments) -> int:
 
 
 def diff_command(arguments: Arguments) -> int:
-    from rl_training.experiments.run_diff import side_differences
+    from rl_training.experiments.keeping.run_diff import side_differences
 
     targets = [find_target(arguments, named) for named in arguments.positional]
     sides = [runs_of(target) for target in targets]
@@ -182,7 +182,7 @@ def value_text(value: Any) -> str:
 def rebuild_command(arguments: Arguments) -> int:
     import sqlite3
 
-    from rl_training.index import RunIndex
+    from rl_training.runs.index import RunIndex
     from rl_training.types import RunError
 
     index = RunIndex(output_dir(arguments))
@@ -201,7 +201,7 @@ def rebuild_command(arguments: Arguments) -> int:
 
 def cure_of(folder: Path) -> str:
     """What to do where a folder cannot be written to."""
-    from rl_training.atomic_io import disk_state
+    from rl_training.system.atomic_io import disk_state
 
     state = disk_state(folder)
     if state == "the disk is full":

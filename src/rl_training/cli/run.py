@@ -11,15 +11,15 @@ from rl_training.cli.group import eval_group, parse_seeds, resume_group, train_g
 from rl_training.cli.output import amount, bold, note, print_json, show, stdout_for_the_result
 from rl_training.cli.sweep import resume_sweep
 from rl_training.cli.targets import find_target
-from rl_training.consent import OWN, scope
-from rl_training.formatting import number_text
-from rl_training.imports import without_collections
+from rl_training.system.formatting import number_text
+from rl_training.system.imports import without_collections
+from rl_training.trust.consent import OWN, scope
 
 if TYPE_CHECKING:
-    from rl_training.config import TrainConfig
-    from rl_training.experiments.groups import SeedGroup
-    from rl_training.experiments.sweeps import Sweep
-    from rl_training.runs import RunDir
+    from rl_training.config.schema import TrainConfig
+    from rl_training.experiments.launching.groups import SeedGroup
+    from rl_training.experiments.launching.sweeps import Sweep
+    from rl_training.runs.directory import RunDir
     from rl_training.trainer import TrainResult
 
 RESUME_OPTIONS = ("resume", "json", "jobs", "allow-changed-config", "trust-plugins")
@@ -31,7 +31,7 @@ DEFAULT_BLOCK = 256
 
 
 def train_command(arguments: Arguments) -> int:
-    from rl_training.experiments.membership import join_group
+    from rl_training.experiments.launching.membership import join_group
 
     member = join_group()
     if arguments.switch("resume"):
@@ -75,8 +75,8 @@ def train_command(arguments: Arguments) -> int:
 
 
 def eval_command(arguments: Arguments) -> int:
-    from rl_training.experiments.sweeps import Sweep
-    from rl_training.runs import RunDir
+    from rl_training.experiments.launching.sweeps import Sweep
+    from rl_training.runs.directory import RunDir
 
     checkpoint = arguments.text("checkpoint") or "latest"
     if checkpoint not in ("latest", "best") and not checkpoint.isdecimal():
@@ -102,7 +102,7 @@ def eval_command(arguments: Arguments) -> int:
     if not isinstance(target, RunDir):
         return eval_group(target, as_json=arguments.switch("json"), video=video, **options)
     with stdout_for_the_result(arguments.switch("json")):
-        from rl_training.saved_policy import evaluate
+        from rl_training.eval import evaluate
 
         result = evaluate(target.path, **options, video=target.videos if video is True else video or None)
     if arguments.switch("json"):
@@ -113,9 +113,9 @@ def eval_command(arguments: Arguments) -> int:
 
 
 def resume_command(arguments: Arguments) -> int:
-    from rl_training.experiments.membership import join_group
-    from rl_training.experiments.sweeps import Sweep
-    from rl_training.runs import RunDir
+    from rl_training.experiments.launching.membership import join_group
+    from rl_training.experiments.launching.sweeps import Sweep
+    from rl_training.runs.directory import RunDir
 
     join_group()
     total_timesteps = arguments.number("total-timesteps", low=1)
@@ -148,8 +148,8 @@ def resume_command(arguments: Arguments) -> int:
 
 def check_init_from(start: str | None, folder: str) -> None:
     """UsageError where the RUN of `--init-from RUN[:STEP]` is not one run."""
-    from rl_training.experiments.sweeps import find_runs
-    from rl_training.runs import RunDir
+    from rl_training.experiments.launching.sweeps import find_runs
+    from rl_training.runs.directory import RunDir
     from rl_training.types import RunError
 
     if start is None:
@@ -178,7 +178,7 @@ def source_of(arguments: Arguments) -> str | None:
 
 def source_text(arguments: Arguments) -> str | None:
     """The text of that preset or file, to be kept beside the resolved config."""
-    from rl_training.config_files import find_config
+    from rl_training.config.files import find_config
 
     source = source_of(arguments)
     return None if source is None else find_config(source).path.read_text(encoding="utf-8-sig")
@@ -187,7 +187,7 @@ def source_text(arguments: Arguments) -> str | None:
 def config_of(arguments: Arguments, changes: dict[str, Any] | None = None) -> TrainConfig:
     """The resolved config: preset or file, then flags, then `changes`."""
     from rl_training.cli.overrides import field_values
-    from rl_training.config_loading import load_config, parse_config
+    from rl_training.config.loading import load_config, parse_config
 
     source = source_of(arguments)
     overrides = field_values(arguments)
@@ -255,12 +255,12 @@ def _finish(result: TrainResult, arguments: Arguments) -> int:
 
 
 def _dry_run(cfg: TrainConfig, seeds: list[int], *, as_json: bool) -> int:
-    from rl_training.config_yaml import dump_mapping
-    from rl_training.runs import public_config
-    from rl_training.secrets import Redactor, with_secrets
+    from rl_training.config.yaml_reader import dump_mapping
+    from rl_training.runs.directory import public_config
+    from rl_training.runs.redaction import Redactor, with_secrets
 
     with stdout_for_the_result(as_json):
-        from rl_training.plan import plan
+        from rl_training.assembly.cost import plan
 
         cost = plan(with_secrets(cfg))
     public = {**public_config(cfg, Redactor()), "base": cfg.base}

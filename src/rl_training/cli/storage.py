@@ -12,7 +12,7 @@ KEEP_BEST, KEEP_RECENT = 10, 30
 
 
 def cleanup_command(arguments: Arguments) -> int:
-    from rl_training.experiments.cleanup import ExperimentCleaner
+    from rl_training.experiments.keeping.cleanup import ExperimentCleaner
 
     best, days = arguments.number("keep-best"), arguments.number("keep-recent")
     dry_run = arguments.switch("dry-run")
@@ -46,8 +46,8 @@ def cleanup_command(arguments: Arguments) -> int:
 
 
 def archive_command(arguments: Arguments) -> int:
-    from rl_training.experiments.archive import pack
-    from rl_training.runs import RunDir
+    from rl_training.experiments.keeping.archive import pack
+    from rl_training.runs.directory import RunDir
 
     output = arguments.text("output")
     named = find_target(arguments, arguments.positional[0])
@@ -68,8 +68,8 @@ def archive_command(arguments: Arguments) -> int:
 
 
 def import_command(arguments: Arguments) -> int:
-    from rl_training import trust
-    from rl_training.experiments.archive import unpack
+    from rl_training.experiments.keeping.archive import unpack
+    from rl_training.trust import seals as trust
 
     archive = Path(arguments.positional[0]).expanduser()
     if not archive.is_file():

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.group import parse_seeds
 from rl_training.cli.output import bold, note, print_json, printable, show, table
-from rl_training.formatting import number_text
+from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
-    from rl_training.experiments.sweeps import Sweep
+    from rl_training.experiments.launching.sweeps import Sweep
 
 
 def sweep_command(arguments: Arguments) -> int:
@@ -42,9 +42,9 @@ def new_sweep(arguments: Arguments) -> Sweep:
     from dataclasses import replace
 
     from rl_training.cli.overrides import field_values
-    from rl_training.config_files import find_config
-    from rl_training.config_sweeps import load_sweep
-    from rl_training.experiments.sweeps import Sweep
+    from rl_training.config.files import find_config
+    from rl_training.config.sweeps import load_sweep
+    from rl_training.experiments.launching.sweeps import Sweep
 
     file, seeds = sweep_file(arguments), chosen_seeds(arguments)
     config = load_sweep(file)
@@ -79,11 +79,11 @@ def chosen_seeds(arguments: Arguments) -> list[int]:
 def dry_run(arguments: Arguments) -> int:
     """The trials, without starting them."""
     from rl_training.cli.overrides import field_values
-    from rl_training.config_loading import load_config
-    from rl_training.config_sweeps import load_sweep, seeds_of, trials_of
-    from rl_training.config_yaml import dump_mapping
-    from rl_training.runs import public_config
-    from rl_training.secrets import Redactor
+    from rl_training.config.loading import load_config
+    from rl_training.config.sweeps import load_sweep, seeds_of, trials_of
+    from rl_training.config.yaml_reader import dump_mapping
+    from rl_training.runs.directory import public_config
+    from rl_training.runs.redaction import Redactor
 
     sweep = load_sweep(sweep_file(arguments))
     trials, seeds = trials_of(sweep), chosen_seeds(arguments) or list(seeds_of(sweep))
@@ -104,7 +104,7 @@ def dry_run(arguments: Arguments) -> int:
 
 
 def named_sweep(arguments: Arguments) -> Sweep:
-    from rl_training.experiments.sweeps import Sweep
+    from rl_training.experiments.launching.sweeps import Sweep
     from rl_training.types import RunError
 
     extra = [*arguments.positional, *(f"--{path}" for path in arguments.overrides if path != "output_dir")]
@@ -124,9 +124,9 @@ def resume_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, as_json
 
 
 def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_failed: bool, as_json: bool) -> int:
-    from rl_training.experiments.group_display import make_view
-    from rl_training.experiments.group_runner import GroupRunner, at_a_time
-    from rl_training.experiments.member_threads import member_threads
+    from rl_training.experiments.launching.group_display import make_view
+    from rl_training.experiments.launching.group_runner import GroupRunner, at_a_time
+    from rl_training.experiments.launching.member_threads import member_threads
 
     members = sweep.to_run(retry_failed=retry_failed)
     if not members:
@@ -147,7 +147,7 @@ def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_fail
 
 def run_only(sweep: Sweep, number: int) -> int:
     """One run of a sweep, which takes the place of this process: for schedulers that start each by itself."""
-    from rl_training.experiments.membership import consent_variable, membership_variable
+    from rl_training.experiments.launching.membership import consent_variable, membership_variable
 
     if number >= len(sweep.members):
         raise UsageError(f"--only {number}: sweep '{sweep.path}' has runs 0 to {len(sweep.members) - 1}")
@@ -163,7 +163,7 @@ def run_only(sweep: Sweep, number: int) -> int:
 
 
 def emit(sweep: Sweep, *, as_json: bool) -> int:
-    from rl_training.experiments.sweeps import write_slurm_script
+    from rl_training.experiments.launching.sweeps import write_slurm_script
 
     script = write_slurm_script(sweep)
     if as_json:
@@ -176,7 +176,7 @@ def emit(sweep: Sweep, *, as_json: bool) -> int:
 
 def finish(sweep: Sweep, exit_code: int, *, as_json: bool) -> int:
     """The sweep's own results, on disk and for the reader."""
-    from rl_training.experiments.sweeps import write_sweep_summary
+    from rl_training.experiments.launching.sweeps import write_sweep_summary
 
     summary = write_sweep_summary(sweep)
     if as_json:

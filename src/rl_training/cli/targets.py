@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rl_training.cli.arguments import Arguments, UsageError
 
 if TYPE_CHECKING:
-    from rl_training.experiments.groups import SeedGroup
-    from rl_training.experiments.sweeps import Sweep
-    from rl_training.runs import RunDir
+    from rl_training.experiments.launching.groups import SeedGroup
+    from rl_training.experiments.launching.sweeps import Sweep
+    from rl_training.runs.directory import RunDir
 
 DEFAULT_DIR = "runs"
 
@@ -25,7 +25,7 @@ def output_dir(arguments: Arguments) -> str:
 
 def find_target(arguments: Arguments, named: str) -> RunDir | SeedGroup | Sweep:
     """The run, the group of seeds or the sweep that was named; UsageError where there is none."""
-    from rl_training.experiments.sweeps import find_runs
+    from rl_training.experiments.launching.sweeps import find_runs
     from rl_training.types import RunError
 
     try:
@@ -36,7 +36,7 @@ def find_target(arguments: Arguments, named: str) -> RunDir | SeedGroup | Sweep:
 
 def runs_of(target: RunDir | SeedGroup | Sweep) -> list[RunDir]:
     """Every run that has begun of what was named; UsageError for a group or a sweep without one."""
-    from rl_training.runs import RunDir
+    from rl_training.runs.directory import RunDir
 
     if isinstance(target, RunDir):
         return [target]

@@ -9,11 +9,11 @@ from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import note, print_json, printable, show, table
 
 if TYPE_CHECKING:
-    from rl_training.trust import Remembered
+    from rl_training.trust.seals import Remembered
 
 
 def list_command(arguments: Arguments) -> int:
-    from rl_training import trust
+    from rl_training.trust import seals as trust
 
     consents = trust.remembered()
     if arguments.switch("json"):
@@ -29,7 +29,7 @@ def list_command(arguments: Arguments) -> int:
 
 
 def forget_command(arguments: Arguments) -> int:
-    from rl_training import trust
+    from rl_training.trust import seals as trust
 
     known = trust.remembered()
     ids = {name: matching(name, known, arguments.text("output-dir") or "runs") for name in arguments.positional}
@@ -59,8 +59,8 @@ def matching(name: str, known: list[Remembered], output_dir: str) -> list[str]:
 
 def run_id(name: str, output_dir: str) -> str | None:
     """The id of the run, the group or the sweep that is at a path or has this name; None where there is none."""
-    from rl_training.experiments.sweeps import find_runs
-    from rl_training.runs import RunDir
+    from rl_training.experiments.launching.sweeps import find_runs
+    from rl_training.runs.directory import RunDir
     from rl_training.types import RLTrainingError
 
     try:

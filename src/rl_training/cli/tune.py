@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rl_training.cli.arguments import Arguments, UsageError
 from rl_training.cli.output import bold, note, print_json, printable, show, table
 from rl_training.cli.sweep import chosen_seeds
-from rl_training.formatting import number_text
+from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
-    from rl_training.config_tuning import TuneConfig
-    from rl_training.experiments.tuning import Tuning
+    from rl_training.config.tuning import TuneConfig
+    from rl_training.experiments.launching.tuning import Tuning
 
 SHOWN = 10
 """Trials of the table; `--json` has all of them."""
@@ -38,7 +38,7 @@ def tune_config(arguments: Arguments) -> TuneConfig:
     from dataclasses import replace
 
     from rl_training.cli.run import source_of
-    from rl_training.config_tuning import load_tune
+    from rl_training.config.tuning import load_tune
 
     file = source_of(arguments)
     if file is None:
@@ -53,7 +53,7 @@ def tune_config(arguments: Arguments) -> TuneConfig:
 def new_tuning(config: TuneConfig, arguments: Arguments) -> Tuning:
     from rl_training.cli.overrides import field_values
     from rl_training.cli.run import source_text
-    from rl_training.experiments.tuning import Tuning
+    from rl_training.experiments.launching.tuning import Tuning
 
     overrides = field_values(arguments)
     return Tuning.create(config, overrides=overrides, argv=arguments.words, source=source_text(arguments))
@@ -63,7 +63,7 @@ def named_tuning(arguments: Arguments) -> Tuning:
     """The search to go on with; more trials may be asked for, nothing else changes."""
     from dataclasses import replace
 
-    from rl_training.experiments.tuning import Tuning
+    from rl_training.experiments.launching.tuning import Tuning
     from rl_training.types import RunError
 
     extra = [*arguments.positional, *(f"--{path}" for path in arguments.overrides if path != "output_dir")]
@@ -85,8 +85,8 @@ def named_tuning(arguments: Arguments) -> Tuning:
 
 
 def run_tuning(tuning: Tuning) -> int:
-    from rl_training.experiments.group_display import make_view
-    from rl_training.experiments.group_runner import GroupRunner
+    from rl_training.experiments.launching.group_display import make_view
+    from rl_training.experiments.launching.group_runner import GroupRunner
 
     config = tuning.config
     waiting = tuning.resume()
@@ -107,10 +107,10 @@ def dry_run(config: TuneConfig, arguments: Arguments, *, as_json: bool) -> int:
     from dataclasses import asdict
 
     from rl_training.cli.overrides import field_values
-    from rl_training.config_loading import load_config
-    from rl_training.config_yaml import dump_mapping
-    from rl_training.runs import public_config
-    from rl_training.secrets import Redactor
+    from rl_training.config.loading import load_config
+    from rl_training.config.yaml_reader import dump_mapping
+    from rl_training.runs.directory import public_config
+    from rl_training.runs.redaction import Redactor
 
     if as_json:
         print_json(asdict(config))
@@ -134,8 +134,8 @@ def dry_run(config: TuneConfig, arguments: Arguments, *, as_json: bool) -> int:
 
 def finish(tuning: Tuning, exit_code: int, arguments: Arguments, *, as_json: bool) -> int:
     """The results, on disk and for the reader."""
-    from rl_training.experiments.sweeps import write_sweep_summary
-    from rl_training.experiments.tune_plots import write_plots
+    from rl_training.experiments.analysis.tune_plots import write_plots
+    from rl_training.experiments.launching.sweeps import write_sweep_summary
     from rl_training.types import ConfigError
 
     write_sweep_summary(tuning.sweep)

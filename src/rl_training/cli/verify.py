@@ -10,7 +10,7 @@ from rl_training.cli.output import bold, note, print_json, printable, show, stdo
 from rl_training.cli.targets import find_target, runs_of
 
 if TYPE_CHECKING:
-    from rl_training.experiments.verify import VerifyReport
+    from rl_training.experiments.keeping.verify import VerifyReport
 
 EXIT_DIFFERENT = 3
 
@@ -20,8 +20,8 @@ def verify_command(arguments: Arguments) -> int:
     runs, steps = runs_of(target), arguments.number("steps", low=1)
     as_json, resume_check = arguments.switch("json"), arguments.switch("resume-check")
     with stdout_for_the_result(as_json):
-        from rl_training.experiments.verify import ReproducibilityChecker
-        from rl_training.runs import RunDir
+        from rl_training.experiments.keeping.verify import ReproducibilityChecker
+        from rl_training.runs.directory import RunDir
 
         checker = ReproducibilityChecker()
         check = checker.verify_resume if resume_check else checker.verify_experiment

@@ -9,16 +9,16 @@ from rl_training.cli.output import note, print_json, printable, show, table
 from rl_training.cli.targets import find_target, output_dir, runs_of
 
 if TYPE_CHECKING:
-    from rl_training.experiments.group_display import GroupView
-    from rl_training.experiments.watch import Watcher
-    from rl_training.runs import RunDir
+    from rl_training.experiments.keeping.watch import Watcher
+    from rl_training.experiments.launching.group_display import GroupView
+    from rl_training.runs.directory import RunDir
 
 INTERVAL_SECONDS = 1.0
 
 
 def watch_command(arguments: Arguments) -> int:
-    from rl_training.experiments.group_display import LineView, make_view
-    from rl_training.experiments.watch import Watcher
+    from rl_training.experiments.keeping.watch import Watcher
+    from rl_training.experiments.launching.group_display import LineView, make_view
 
     interval = interval_of(arguments)
     runs = named_runs(arguments)
@@ -53,7 +53,7 @@ def show_once(watcher: Watcher, *, as_json: bool) -> int:
             ]
         )
         return 0
-    from rl_training.experiments.watch import alert_text
+    from rl_training.experiments.keeping.watch import alert_text
 
     rows = [[printable(cell) for cell in row.cells()[:4]] for row in watcher.rows()]
     show(table(["run", "status", "env steps", "return"], rows) if rows else "no run is running")

@@ -11,11 +11,11 @@ from rl_training.cli.output import note, print_json, printable
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.config_zoo import Imported
+    from rl_training.config.zoo.importer import Imported
 
 
 def import_command(arguments: Arguments) -> int:
-    from rl_training.config_zoo import import_zoo
+    from rl_training.config.zoo.importer import import_zoo
 
     (path,) = arguments.positional
     found, problems = import_zoo(path, algo=arguments.text("algo"), env_id=arguments.text("env"))
@@ -58,7 +58,7 @@ def report(item: Imported) -> None:
 
 def files_of(found: list[Imported], output: Path, many: bool) -> dict[Path, Imported]:
     """Where each config goes: a file of that name for one, `<algo>_<env>.yaml` inside a folder for more."""
-    from rl_training.run_names import name_part
+    from rl_training.runs.names import name_part
 
     as_folder = output.is_dir() or many
     if as_folder and output.suffix in (".yaml", ".yml", ".json") and not output.is_dir():
@@ -73,7 +73,7 @@ def files_of(found: list[Imported], output: Path, many: bool) -> dict[Path, Impo
 
 
 def write(path: Path, text: str) -> None:
-    from rl_training.atomic_io import atomic_write
+    from rl_training.system.atomic_io import atomic_write
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

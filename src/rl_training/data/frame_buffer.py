@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.checkpointing.row_log import Lineage, RowLog
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.storage import DType, Shapes, Tree, row_bytes
-from rl_training.row_log import Lineage, RowLog
 from rl_training.types import Array, ConfigError, Obs, StateDict
 
 SPARE = 16

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rl_training.checkpointing.row_log import Lineage, RowLog
 from rl_training.data.n_step import Outcomes, check_n_step, closed_windows, n_step_windows
 from rl_training.data.priorities import Drawable, Priorities
 from rl_training.data.sequence import draw_sequences
@@ -31,7 +32,6 @@ from rl_training.data.storage import (
     write,
 )
 from rl_training.data.sum_tree import BYTES_PER_WEIGHT
-from rl_training.row_log import Lineage, RowLog
 from rl_training.seeding import generator_state, set_generator_state, stream
 from rl_training.types import Array, Carry, CheckpointError, ConfigError, Obs, StateDict, VectorStep
 

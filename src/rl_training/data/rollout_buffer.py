@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_training.data.storage import DTypes, Shapes, Tree, allocate, map_tree, read, to_numpy, to_tensors, write
-from rl_training.returns import gae
+from rl_training.numerics.returns import gae
 from rl_training.seeding import stream
 from rl_training.types import Array, Batch, Carry, Obs, VectorStep
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rl_training import memory_limits
-from rl_training.memory_limits import Room
+from rl_training.system import memory_limits
+from rl_training.system.memory_limits import Room
 from rl_training.types import Array, ConfigError, DictSpec, SpaceSpec
 
 Shape = int | tuple[int, ...]

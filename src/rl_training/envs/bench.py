@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.config import TrainConfig
+from rl_training.config.schema import TrainConfig
 from rl_training.envs.factory import EnvThunk, make_vector_env
-from rl_training.envs.replay import sample_action
+from rl_training.envs.replay_check import sample_action
 from rl_training.types import ACTION_MASK, Array, RLTrainingError
 
 Vectorization = Literal["sync", "async", "native"]

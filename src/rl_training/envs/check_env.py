@@ -18,14 +18,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rl_training.config import EnvConfig
+from rl_training.config.schema import EnvConfig
 from rl_training.envs.episode_log import as_arrays, same_bits
 from rl_training.envs.factory import EnvThunk, build_base
 from rl_training.envs.masks import with_action_mask
-from rl_training.envs.replay import replay_difference, sample_action
+from rl_training.envs.replay_check import replay_difference, sample_action
 from rl_training.envs.spaces import Space, convert_action_space, convert_spaces
 from rl_training.envs.suites import Env, make_replayable, strategy_of
-from rl_training.error_text import describe
+from rl_training.system.error_text import describe
 from rl_training.types import ACTION_MASK, EnvError, RLTrainingError
 
 STEPS = 200

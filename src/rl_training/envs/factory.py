@@ -18,7 +18,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from rl_training.config import EnvConfig, TrainConfig, WrapperConfig
+from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import suites
 from rl_training.envs.box2d import free_shapes
 from rl_training.envs.episode_log import EpisodeLog
@@ -28,9 +28,9 @@ from rl_training.envs.spaces import convert_spaces
 from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
-from rl_training.error_text import describe
 from rl_training.registry import check_kwargs, import_own, import_plugins, is_jax_env, parameters_of, wrappers
 from rl_training.seeding import stream
+from rl_training.system.error_text import describe
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
 
 Vector = VectorEnv[Any, Any, Any]
@@ -262,7 +262,7 @@ def make_vector_env(
 
 def _workers(thunks: list[EnvThunk], cfg: EnvConfig) -> Vector:
     # here, not above: worker processes import this module to build environments and need no vector environment
-    from rl_training.envs.workers import WorkerVectorEnv
+    from rl_training.envs.workers.vector import WorkerVectorEnv
 
     return WorkerVectorEnv(
         thunks, num_workers=cfg.num_workers, step_timeout=cfg.step_timeout, restart=cfg.worker_restart

@@ -15,13 +15,13 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from rl_training.config import EnvConfig
+from rl_training.config.schema import EnvConfig
 from rl_training.envs import suites
 from rl_training.envs.episode_log import as_arrays
 from rl_training.envs.spaces import space_spec
-from rl_training.error_text import describe
 from rl_training.registry import check_kwargs
 from rl_training.seeding import generator_state, set_generator_state, stream
+from rl_training.system.error_text import describe
 from rl_training.types import ConfigError, EnvError, StateDict, Stateful
 
 SNAPSHOTS: dict[str, tuple[str, ...]] = {

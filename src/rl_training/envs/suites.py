@@ -16,9 +16,9 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, registry
 
-from rl_training.consent import require
 from rl_training.registry import did_you_mean, environments
-from rl_training.run_names import env_fn_of
+from rl_training.runs.names import env_fn_of
+from rl_training.trust.consent import require
 from rl_training.types import ConfigError, EnvError
 
 Env = gym.Env[Any, Any]
@@ -63,7 +63,7 @@ SUITES = (
     Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*"),
     Suite("minigrid", ("minigrid",), extra="minigrid", package="minigrid", ids=r"(MiniGrid|BabyAI)-.*"),
     Suite("jax", ("gymnasium.envs.phys2d", "gymnasium.envs.tabular"), extra="jax", package="jax"),
-    Suite("probes", ("rl_training.envs.probes", "rl_training.envs.goal_probes")),
+    Suite("probes", tuple(f"rl_training.envs.probes.{name}" for name in ("control", "goals", "memory"))),
 )
 
 # Gymnasium's own wrappers that carry state over a reset: a replay of the open episode cannot rebuild them

@@ -17,10 +17,10 @@ from gymnasium import spaces
 from gymnasium.wrappers import ClipReward
 from gymnasium.wrappers import RescaleAction as GymnasiumRescaleAction
 
-from rl_training.encoding import within
 from rl_training.envs.spaces import Space
 from rl_training.envs.suites import Env, Strategy
-from rl_training.normalization import CLIP, EPS, RunningMeanStd
+from rl_training.numerics.encoding import within
+from rl_training.numerics.normalization import CLIP, EPS, RunningMeanStd
 from rl_training.types import ACTION_MASK, Array, BoxSpec, EnvError, StateDict
 
 

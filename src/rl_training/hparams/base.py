@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 from rl_training.types import BoxSpec, ConfigError, DictSpec, SpaceSpec
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import OffPolicyHparams, supports_bounded_box
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 
 NETWORK: dict[str, Any] = {
     "actor": {"hidden_dims": (256, 256), "activation": "relu"},

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import OffPolicyHparams, supports_discrete
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 from rl_training.types import ConfigError
 
 NETWORK: dict[str, Any] = {name: {"hidden_dims": (128, 128), "activation": "relu"} for name in ("actor", "critic")}

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from rl_training.hparams.base import STRICT, check_range, supports_anything
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
 _WIDE = {"hidden_dims": (256, 256), "activation": "relu"}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, OnPolicyHparams, check_range, supports_policy_gradient
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 
 
 @dataclass(frozen=True)

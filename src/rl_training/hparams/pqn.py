@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import supports_discrete
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 
 _NORMALISED = {"hidden_dims": (128, 128), "activation": "relu", "layer_norm": True}
 NETWORK: dict[str, Any] = dict.fromkeys(("actor", "critic"), _NORMALISED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, OnPolicyHparams, supports_policy_gradient
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 
 
 @dataclass(frozen=True)

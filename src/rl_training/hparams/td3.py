@@ -7,7 +7,7 @@ from typing import Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import WIDE_NETWORK, OffPolicyHparams, supports_bounded_box
-from rl_training.schedules import Schedule
+from rl_training.hparams.schedules import Schedule
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from rl_training.types import BoxSpec, ConfigError, DictSpec, LeafSpec, SpaceSpec
 
 if TYPE_CHECKING:
-    from rl_training.jax.nets import Network
+    from rl_training.jax.models.networks import Network
     from rl_training.jax.types import JaxEnv
 
 ROWS = 3

@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.base import AlgorithmSpec
 from rl_training.hparams.off_policy import ReplaySchedule
-from rl_training.jax.compiled import root_key, root_words
-from rl_training.jax.hyper import hyper_leaves
-from rl_training.jax.nets import runs_in_numpy
+from rl_training.jax.models.networks import runs_in_numpy
+from rl_training.jax.numerics.normalization import RewardStatistics
 from rl_training.jax.policy import JaxPolicy
-from rl_training.jax.programs import fingerprint, shape_of, shared
+from rl_training.jax.programs.sharing import fingerprint, shape_of, shared
 from rl_training.jax.pytrees import restored, tree_state
-from rl_training.jax.statistics import RewardStatistics
-from rl_training.jax.timetable import WORD, schedule_of
+from rl_training.jax.traced_hparams import hyper_leaves
+from rl_training.jax.training.driver import root_key, root_words
+from rl_training.jax.training.timetable import WORD, schedule_of
 from rl_training.jax.types import JaxAlgorithm
 from rl_training.registry import check_call, did_you_mean, import_own
 from rl_training.types import Array, Batch, ConfigError, Obs, StateDict, UpdateResult

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.encoding import to_bounds, to_env
-from rl_training.jax import compiled
-from rl_training.jax.dist import draw_numpy
+from rl_training.jax.models.distributions import draw_numpy
+from rl_training.jax.numerics.normalization import from_either_backend
 from rl_training.jax.pytrees import restored, to_host, tree_state
-from rl_training.jax.statistics import from_either_backend
+from rl_training.jax.training import driver as compiled
+from rl_training.numerics.encoding import to_bounds, to_env
 from rl_training.types import ActResult, Array, BoxSpec, Carry, ConfigError, Obs, SpaceSpec, StateDict
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from rl_training.imports import without_collections
+from rl_training.system.imports import without_collections
 
 SINGLE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 """Small matrix products are slower on several threads, and their bits would depend on how many there are."""

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.config import BackboneConfig
-from rl_training.models.backbones import TensorObs, build_backbone, width
+from rl_training.config.schema import BackboneConfig
+from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
 from rl_training.models.initialization import linear
+from rl_training.numerics.initial_weights import VALUE_GAIN, weight_matrix
 from rl_training.types import SpaceSpec
-from rl_training.weights import VALUE_GAIN, weight_matrix
 
 Noise = dict[str, tuple[Tensor, Tensor]]
 """Factorised noise of each noisy layer: (inputs,) and (outputs,)."""

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config import BackboneConfig
-from rl_training.models.backbones import ACTIVATIONS, MLP, TensorObs
+from rl_training.config.schema import BackboneConfig
+from rl_training.models.backbones.mlp import ACTIVATIONS, MLP, TensorObs
 from rl_training.models.critics import EnsembleLinear
+from rl_training.numerics.initial_weights import GAINS
 from rl_training.types import SpaceSpec
-from rl_training.weights import GAINS
 
 MAX_SCALE, MAX_SHIFT = 3.0, 5.0
 """Bounds of the correction towards the running statistics."""

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config import BackboneConfig
-from rl_training.models.backbones import ACTIVATIONS, MLP, TensorObs, build_backbone, width
+from rl_training.config.schema import BackboneConfig
+from rl_training.models.backbones.mlp import ACTIVATIONS, MLP, TensorObs, build_backbone, width
+from rl_training.numerics.initial_weights import GAINS, VALUE_GAIN, weight_matrix
 from rl_training.types import BoxSpec, DiscreteSpec, SpaceSpec
-from rl_training.weights import GAINS, VALUE_GAIN, weight_matrix
 
 
 class EnsembleLinear(nn.Module):

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.models.initialization import linear
-from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN
+from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
+from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN
 from rl_training.types import Array, BoxSpec, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
-from rl_training.weights import POLICY_GAIN, VALUE_GAIN
 
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -142,7 +142,7 @@ class StateDependentGaussianHead(ActionHead):
     """gSDE (Raffin et al. 2022, arXiv:2005.05719): noise that is a linear function of the features.
 
     Between two draws of its matrix the noise is a deterministic function of the state, so the exploration is smooth.
-    The draws belong to the acting policy's carry (`rl_training.gsde`); the present `log_std` scales them.
+    The draws belong to the acting policy's carry (`rl_training.numerics.gsde`); the present `log_std` scales them.
     """
 
     def __init__(self, features: int, space: BoxSpec, rng: np.random.Generator, log_std_init: float = 0.0) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.weights import weight_matrix
+from rl_training.numerics.initial_weights import weight_matrix
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, *, kind: str = "orthogonal", gain: float) -> nn.Linear:

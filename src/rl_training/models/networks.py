@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.config import BackboneConfig, NetworkConfig
-from rl_training.models.backbones import TensorObs, build_backbone, width
+from rl_training.config.schema import BackboneConfig, NetworkConfig
+from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
 from rl_training.types import ACTION_MASK, Array, DiscreteSpec, Obs, SpaceSpec, StateDict
 

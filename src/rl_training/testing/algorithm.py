@@ -26,7 +26,7 @@ from rl_training.types import (
 )
 
 if TYPE_CHECKING:
-    from rl_training.assembly import HostTrainer
+    from rl_training.assembly.build import HostTrainer
     from rl_training.hparams.base import AlgorithmSpec
 
 OTHER_SEED = 4
@@ -67,7 +67,7 @@ def check_algorithm(
 
     `hparams` and `config` (sections as in a config file) are for what it needs beyond its defaults.
     """
-    from rl_training.devices import pinned_threads
+    from rl_training.assembly.devices import pinned_threads
 
     trained_on, refused = [], {}
     with _named(algorithm) as name, pinned_threads(1):
@@ -159,8 +159,8 @@ def _check_resume(subject: Subject, middle: StateDict, end: StateDict) -> None:
 
 
 def _evaluate(subject: Subject, trainer: HostTrainer) -> None:
-    from rl_training.assembly import eval_env_maker
-    from rl_training.eval import evaluate_policy
+    from rl_training.assembly.build import eval_env_maker
+    from rl_training.training.evaluation import evaluate_policy
 
     maker = eval_env_maker(subject.config(), None)
     for deterministic in (True, False):

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from rl_training.row_log import RowLog
-from rl_training.state_tree import flatten, unflatten
+from rl_training.checkpointing.row_log import RowLog
+from rl_training.checkpointing.state_tree import flatten, unflatten
 from rl_training.types import StateDict
 
 GLOBAL_GENERATORS: dict[str, Callable[[Any], Any]] = {

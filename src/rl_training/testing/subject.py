@@ -16,8 +16,8 @@ from rl_training.testing.states import difference, global_random_state, snapshot
 from rl_training.types import Array, Batch, CheckpointError, RLTrainingError, StateDict, UpdateResult
 
 if TYPE_CHECKING:
-    from rl_training.assembly import HostTrainer
-    from rl_training.config import TrainConfig
+    from rl_training.assembly.build import HostTrainer
+    from rl_training.config.schema import TrainConfig
     from rl_training.hparams.base import AlgorithmSpec
 
 ENVIRONMENTS = {
@@ -57,9 +57,9 @@ class Subject:
 
     @classmethod
     def find(cls, algo: str, env_id: str, hparams: Mapping[str, Any], config: Mapping[str, Any]) -> Subject:
-        from rl_training.assembly import resolve_algorithm
-        from rl_training.config_keys import merged
-        from rl_training.config_loading import parse_config
+        from rl_training.assembly.build import resolve_algorithm
+        from rl_training.config.aliases import merged
+        from rl_training.config.loading import parse_config
 
         base = {"algo": algo, "env_id": env_id, "env": {"num_envs": NUM_ENVS}, "hparams": dict(hparams)}
         base["lane"] = "host"  # where every update can be looked at
@@ -82,8 +82,8 @@ class Subject:
         return f"algorithm '{self.algo}' on {self.env_id}"
 
     def config(self, seed: int = SEED) -> TrainConfig:
-        from rl_training.config_keys import merged
-        from rl_training.config_loading import parse_config
+        from rl_training.config.aliases import merged
+        from rl_training.config.loading import parse_config
 
         return parse_config(merged(dict(self.mapping), {"seed": seed}))
 
@@ -106,7 +106,7 @@ class Subject:
     @contextmanager
     def trainer(self, seed: int = SEED) -> Iterator[tuple[HostTrainer, Watched]]:
         """A run that is built and not begun, and its algorithm, whose updates are looked at."""
-        from rl_training.assembly import build_trainer
+        from rl_training.assembly.build import build_trainer
 
         with self.attempt("building it"):
             trainer = cast("HostTrainer", build_trainer(self.config(seed)))

@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.dqn import SPEC, DQNConfig
-from rl_training.jax.action_values import action_values
 from rl_training.jax.algorithms.off_policy import HYPER as OFF_POLICY_HYPER
 from rl_training.jax.algorithms.off_policy import Acting, Learner, State, Transitions, following, one_more, td_targets
-from rl_training.jax.dist import masked
-from rl_training.jax.nets import Params, action_mask, library
-from rl_training.jax.optimizer import optimizer_step
-from rl_training.jax.statistics import normalized_obs
+from rl_training.jax.models.action_values import action_values
+from rl_training.jax.models.distributions import masked
+from rl_training.jax.models.networks import Params, action_mask, library
+from rl_training.jax.models.optimization import optimizer_step
+from rl_training.jax.numerics.normalization import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 from rl_training.types import ConfigError, DiscreteSpec
 

@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.off_policy import OffPolicyHparams, block_steps
-from rl_training.jax.hyper import scheduled
-from rl_training.jax.nets import Params
-from rl_training.jax.optimizer import AdamState, adam_init
-from rl_training.jax.statistics import (
+from rl_training.jax.models.networks import Params
+from rl_training.jax.models.optimization import AdamState, adam_init
+from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     Statistics,
     empty,
@@ -29,8 +28,9 @@ from rl_training.jax.statistics import (
     scaled_rewards,
     scales,
 )
+from rl_training.jax.traced_hparams import scheduled
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
-from rl_training.normalization import CLIP
+from rl_training.numerics.normalization import CLIP
 
 HYPER = ("learning_rate", "gamma", "max_grad_norm", "adam_eps")
 """Hyperparameters that are leaves of the state; what is not here shapes the program."""

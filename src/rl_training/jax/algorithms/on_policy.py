@@ -12,16 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.context import BuildContext
-from rl_training.gsde import first_draws
+from rl_training.build_context import BuildContext
 from rl_training.hparams.base import OnPolicyHparams
-from rl_training.jax.actor_critic import ActorCritic, Seen, actor_critic, joined
-from rl_training.jax.dist import Parameters, distribution, renewed
-from rl_training.jax.hyper import scheduled
-from rl_training.jax.nets import Params, action_mask
-from rl_training.jax.optimizer import AdamState, adam_init
-from rl_training.jax.returns import explained_variance, gae
-from rl_training.jax.statistics import (
+from rl_training.jax.models.actor_critic import ActorCritic, Seen, actor_critic, joined
+from rl_training.jax.models.distributions import Parameters, distribution, renewed
+from rl_training.jax.models.networks import Params, action_mask
+from rl_training.jax.models.optimization import AdamState, adam_init
+from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     Statistics,
     empty,
@@ -31,7 +28,10 @@ from rl_training.jax.statistics import (
     scaled_rewards,
     scales,
 )
+from rl_training.jax.numerics.returns import explained_variance, gae
+from rl_training.jax.traced_hparams import scheduled
 from rl_training.jax.types import Batch, Carry, Hyper, JaxAlgorithm, Metrics, Noise
+from rl_training.numerics.gsde import first_draws
 
 HYPER = ("learning_rate", "gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "adam_eps", "log_std_init")
 """Hyperparameters that are leaves of the state; what is not here shapes the program."""

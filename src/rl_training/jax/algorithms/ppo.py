@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
+from rl_training.jax.algorithms.kernels.ppo import FastKernel, fits
 from rl_training.jax.algorithms.on_policy import HYPER as ON_POLICY_HYPER
 from rl_training.jax.algorithms.on_policy import Learner, Rollout, State, normalized
-from rl_training.jax.algorithms.ppo_kernel import FastKernel, fits
-from rl_training.jax.nets import Params
-from rl_training.jax.optimizer import AdamState, optimizer_step
-from rl_training.jax.permutation import permutations
+from rl_training.jax.models.networks import Params
+from rl_training.jax.models.optimization import AdamState, optimizer_step
+from rl_training.jax.numerics.permutation import permutations
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
 from rl_training.types import ConfigError
 

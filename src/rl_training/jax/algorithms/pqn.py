@@ -12,19 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.pqn import SPEC, PQNConfig
-from rl_training.jax.action_values import action_values
-from rl_training.jax.actor_critic import joined
 from rl_training.jax.algorithms.dqn import epsilon_at, epsilon_greedy, of_actions
 from rl_training.jax.algorithms.on_policy import State
-from rl_training.jax.dist import masked
-from rl_training.jax.hyper import scheduled
-from rl_training.jax.nets import Params, action_mask
-from rl_training.jax.optimizer import AdamState, adam_init, optimizer_step
-from rl_training.jax.permutation import permutations
-from rl_training.jax.returns import lambda_return
-from rl_training.jax.statistics import (
+from rl_training.jax.models.action_values import action_values
+from rl_training.jax.models.actor_critic import joined
+from rl_training.jax.models.distributions import masked
+from rl_training.jax.models.networks import Params, action_mask
+from rl_training.jax.models.optimization import AdamState, adam_init, optimizer_step
+from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     empty,
     normalized_obs,
@@ -33,6 +30,9 @@ from rl_training.jax.statistics import (
     scaled_rewards,
     scales,
 )
+from rl_training.jax.numerics.permutation import permutations
+from rl_training.jax.numerics.returns import lambda_return
+from rl_training.jax.traced_hparams import scheduled
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 from rl_training.types import ConfigError, DiscreteSpec
 

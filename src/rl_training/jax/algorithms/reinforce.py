@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.reinforce import SPEC, ReinforceConfig
 from rl_training.jax.algorithms.on_policy import HYPER, Learner, Rollout, State, normalized
-from rl_training.jax.optimizer import optimizer_step
+from rl_training.jax.models.optimization import optimizer_step
 from rl_training.jax.types import Batch, JaxAlgorithm, Metrics
 
 __all__ = ["HYPER", "SPEC", "ReinforceConfig", "policy_gradient_loss", "reinforce"]

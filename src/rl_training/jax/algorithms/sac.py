@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.sac import SPEC, SACConfig
-from rl_training.jax.action_values import actor, critics
 from rl_training.jax.algorithms.off_policy import HYPER as OFF_POLICY_HYPER
 from rl_training.jax.algorithms.off_policy import (
     Acting,
@@ -27,12 +26,13 @@ from rl_training.jax.algorithms.off_policy import (
     td_targets,
     uniform_of,
 )
-from rl_training.jax.dist import HALF_LOG_2PI
-from rl_training.jax.nets import Params, library
-from rl_training.jax.optimizer import optimizer_step
-from rl_training.jax.statistics import normalized_obs
+from rl_training.jax.models.action_values import actor, critics
+from rl_training.jax.models.distributions import HALF_LOG_2PI
+from rl_training.jax.models.networks import Params, library
+from rl_training.jax.models.optimization import optimizer_step
+from rl_training.jax.numerics.normalization import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
-from rl_training.numerics import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
+from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
 from rl_training.types import BoxSpec, ConfigError
 
 __all__ = ["HYPER", "SPEC", "SACConfig", "actor_loss", "sac", "tanh_gaussian", "temperature_loss"]

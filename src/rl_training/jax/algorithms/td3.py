@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.context import BuildContext
+from rl_training.build_context import BuildContext
 from rl_training.hparams.td3 import SPEC, TD3Config
-from rl_training.jax.action_values import actor, critics
 from rl_training.jax.algorithms.off_policy import HYPER as OFF_POLICY_HYPER
 from rl_training.jax.algorithms.off_policy import (
     Acting,
@@ -28,12 +27,13 @@ from rl_training.jax.algorithms.off_policy import (
     td_targets,
     uniform_of,
 )
-from rl_training.jax.nets import Params, library
-from rl_training.jax.optimizer import AdamState, optimizer_step
-from rl_training.jax.statistics import normalized_obs
+from rl_training.jax.models.action_values import actor, critics
+from rl_training.jax.models.networks import Params, library
+from rl_training.jax.models.optimization import AdamState, optimizer_step
+from rl_training.jax.numerics.normalization import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
+from rl_training.numerics.initial_weights import POLICY_GAIN
 from rl_training.types import BoxSpec
-from rl_training.weights import POLICY_GAIN
 
 __all__ = ["HYPER", "SPEC", "TD3Config", "smoothed", "td3"]
 

@@ -1,4 +1,4 @@
-"""The probe environments of `rl_training.envs.probes` in JAX: tiny problems whose answers `PROBES` knows.
+"""The probe environments of `rl_training.envs.probes.control` in JAX: tiny problems whose answers `PROBES` knows.
 
 The goal probes have no twin here: hindsight replay belongs to the host lane.
 """

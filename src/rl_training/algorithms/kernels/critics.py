@@ -1,0 +1,79 @@
+"""What the hand-written gradients of the actor-critics share: E critics' loss, and the way from values to actions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.kernels.mlp import (
+    Linear,
+    backward,
+    forward,
+    input_gradient,
+    is_plain,
+    is_plain_ensemble,
+    mean,
+)
+from rl_training.algorithms.off_policy import Transitions
+from rl_training.models.critics import QCritics
+from rl_training.types import Array
+
+
+class CriticStep(NamedTuple):
+    """What one batch gave, besides the gradient."""
+
+    loss: Tensor | float
+    value_mean: Tensor | float
+    errors: Tensor
+    """(E, B)"""
+
+
+def fits(backbone: nn.Module, output: nn.Module, critics: QCritics) -> bool:
+    """Whether the kernels compute what an actor's backbone and last layer and these critics compute."""
+    on_cpu = all(parameter.device.type == "cpu" for parameter in critics.parameters())
+    return on_cpu and is_plain(backbone) and type(output) is nn.Linear and is_plain_ensemble(critics)
+
+
+def values_of(critics: list[Linear], features: Array, actions: Array) -> list[Array]:
+    """The outputs of every layer; the last are the values (E, B, 1)."""
+    return forward(critics, np.concatenate([features, actions], axis=1))
+
+
+def lowest_values(critics: list[Linear], features: Array, actions: Array) -> Array:
+    """The smallest of the E values of each row, (B,)."""
+    return np.asarray(values_of(critics, features, actions)[-1].min(axis=0)[:, 0])
+
+
+def critics_gradient(critics: list[Linear], features: Array, rows: Transitions, futures: Array) -> CriticStep:
+    """The gradient of `critic_loss` of r + discount * future, without a future where the episode terminated."""
+    targets = rows.rewards.numpy() + rows.discounts.numpy() * (1.0 - rows.terminated.numpy()) * futures
+    count = len(targets)
+    outputs = values_of(critics, features, rows.actions.numpy().reshape(count, -1))
+    values = outputs[-1][..., 0]  # (E, B)
+    errors = values - targets
+    losses, by_values = 0.5 * (errors * errors).sum(0), errors * np.float32(1.0 / count)
+    if rows.weights is not None:
+        losses, by_values = losses * rows.weights.numpy(), by_values * rows.weights.numpy()
+    backward(critics, outputs, by_values[..., None])
+    return CriticStep(mean(losses), mean(values.reshape(-1)), torch.from_numpy(errors))
+
+
+def lowest_values_gradient(critics: list[Linear], features: Array, actions: Array) -> tuple[Array, Array]:
+    """The smallest value of each row (B,), and its gradient with respect to the action (B, A)."""
+    outputs = values_of(critics, features, actions)
+    values = outputs[-1]
+    gradient = np.zeros_like(values)
+    np.put_along_axis(gradient, values.argmin(axis=0)[None], 1.0, axis=0)
+    by_inputs = input_gradient(critics, outputs, gradient).sum(axis=0)
+    return values.min(axis=0)[:, 0], by_inputs[:, features.shape[1] :]
+
+
+def first_values_gradient(critics: list[Linear], features: Array, actions: Array) -> tuple[Array, Array]:
+    """The same of the first critic alone."""
+    first = [layer._replace(weight=layer.weight[0], bias=layer.bias[0]) for layer in critics]
+    outputs = values_of(first, features, actions)
+    by_inputs = input_gradient(first, outputs, np.ones_like(outputs[-1]))
+    return outputs[-1][:, 0], by_inputs[:, features.shape[1] :]

@@ -1,0 +1,1 @@
+"""From a config to a run: builds every part and connects them."""

@@ -1,0 +1,70 @@
+"""What a run will cost, before it starts: parameters, memory, disk, and how often things will happen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import psutil
+
+from rl_training.assembly.build import build_trainer
+from rl_training.config.schema import TrainConfig
+from rl_training.data.storage import layout, row_bytes
+from rl_training.types import StateDict, crossed
+
+BYTES_PER_METRIC = 30
+"""A number with its name in metrics.jsonl and in the TensorBoard file together, roughly."""
+METRICS_PER_ROW = 25
+SEGMENT_COPIES = 2
+"""Checkpoints share the rows of a replay buffer, in two copies of each."""
+
+
+def plan(cfg: TrainConfig) -> dict[str, Any]:
+    """Build the run without starting it and count. Nothing is written."""
+    trainer = build_trainer(cfg, to_run=False)
+    try:
+        state = trainer.state_dict()
+        rollout = trainer.num_steps * cfg.env.num_envs
+        obs_row, action_row = (row_bytes(*layout(space)) for space in trainer.spaces)
+        resident = int(psutil.Process().memory_info().rss)  # the process as built: libraries, network, environments
+        schedule = getattr(trainer, "schedule", None)
+        replay_bytes = int(getattr(getattr(trainer, "buffer", None), "memory_bytes", 0)) if schedule else 0
+    finally:
+        trainer.close()
+    training = cfg.training
+    updates = -(-training.total_timesteps // rollout)
+    env_steps = training.total_timesteps if schedule else updates * rollout
+    evaluations = times(updates, rollout, training.eval_steps) + training.eval_at_start
+    checkpoint = array_bytes(state)
+    forever = env_steps // cfg.checkpoint.keep_every if cfg.checkpoint.keep_every else 0
+    kept = cfg.checkpoint.keep_last + int(cfg.checkpoint.keep_best) + forever
+    rows = times(updates, rollout, cfg.logging.log_frequency) if cfg.logging.log_frequency else updates
+    parameters = sum(int(array.size) for array in arrays(state["policy"].get("network", state["policy"])))
+    return {
+        "parameters": parameters,
+        "env_steps": env_steps,
+        "updates": schedule.owed(0, env_steps) if schedule else updates,
+        "evaluations": evaluations if training.num_eval_episodes else 0,
+        "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
+        "buffer_bytes": replay_bytes or rollout * (obs_row + action_row + 8),
+        "memory_bytes": resident + 2 * checkpoint + (replay_bytes or rollout * (3 * obs_row + 2 * action_row + 60)),
+        "disk_bytes": kept * checkpoint + SEGMENT_COPIES * replay_bytes + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
+    }
+
+
+def times(updates: int, rollout: int, every: int) -> int:
+    """How many of `updates` train steps cross a multiple of `every` env steps, the last one counted in any case."""
+    total = updates * rollout
+    crossings = min(updates, total // every) if every else 0
+    return crossings if crossed(total - rollout, total, every) else crossings + 1
+
+
+def arrays(state: Any) -> list[np.ndarray[Any, Any]]:
+    """Every array below a state."""
+    if isinstance(state, dict):
+        return [array for value in state.values() for array in arrays(value)]
+    return [state] if isinstance(state, np.ndarray) else []
+
+
+def array_bytes(state: StateDict | dict[str, StateDict]) -> int:
+    return sum(int(array.nbytes) for array in arrays(state))

@@ -1,0 +1,60 @@
+"""Where torch runs, and with how many threads torch and NumPy run; jax has its own in `jax/runtime.py`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from rl_training.config.schema import TrainConfig
+from rl_training.system.threads import blas_threads, set_blas_threads
+from rl_training.types import ConfigError
+
+
+def resolve_device(cfg: TrainConfig) -> str:
+    """The device to run on: what was asked for if it is there, else the CPU with one warning."""
+    import torch
+
+    if cfg.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    wanted = torch.device(cfg.device)
+    if (
+        wanted.type == "cpu"
+        or (wanted.type == "cuda" and (wanted.index or 0) < torch.cuda.device_count())
+        or (wanted.type == "mps" and torch.backends.mps.is_available())
+    ):
+        return cfg.device
+    return without_device(cfg)
+
+
+def without_device(cfg: TrainConfig) -> str:
+    """What to run on where the device that was asked for is missing."""
+    if cfg.strict_device:
+        raise ConfigError(f"device '{cfg.device}' is not available here; drop strict_device to run on the CPU")
+    warnings.warn(f"device '{cfg.device}' is not available here: running on the CPU", stacklevel=2)
+    return "cpu"
+
+
+@contextmanager
+def pinned_threads(count: int, backend: str = "torch") -> Iterator[None]:
+    """The backend and NumPy with a fixed number of threads: part of what makes a run the same bits again."""
+    blas_before = blas_threads()
+    set_blas_threads(count)
+    try:
+        with torch_threads(count) if backend == "torch" else nullcontext():
+            yield
+    finally:
+        if blas_before is not None:
+            set_blas_threads(blas_before)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,34 @@
+"""What an algorithm is given when it is built, whatever library it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rl_training.config.schema import NetworkConfig
+from rl_training.guards import Guard
+from rl_training.seeding import Streams
+from rl_training.types import Progress, SpaceSpec
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """The run as an algorithm sees it: spaces, sizes, device, random streams and the live progress."""
+
+    observation_space: SpaceSpec
+    action_space: SpaceSpec
+    num_envs: int = 1
+    device: str = "cpu"
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    streams: Streams = field(default_factory=lambda: Streams(0))
+    progress: Progress = field(default_factory=Progress)
+    """Read only: schedules are functions of it. The trainer moves it."""
+    total_timesteps: int = 100_000
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+    guard: Guard = field(default_factory=Guard)
+    """Stops a gradient that is not finite: see `rl_training.guards`."""
+
+    @property
+    def fraction(self) -> float:
+        """How much of the budget is spent, 0 to 1."""
+        return min(self.progress.env_steps / self.total_timesteps, 1.0)

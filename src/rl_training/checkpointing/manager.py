@@ -1,0 +1,489 @@
+"""The checkpoints of a run: saved atomically, verified before use, kept by rule, replaced by the one before if damaged.
+
+    <run>/checkpoints/step_000000012288/   one checkpoint; see `checkpoint_folder`
+    <run>/checkpoints/latest, best         text files with the name of a step folder
+    <run>/checkpoints/segments/            rows of replay buffers, shared by several checkpoints; see `segments`
+    <run>/checkpoints/.tmp-*, .old-*       a save, a removal or a replacement under way (or cut off by a crash)
+
+A save writes new segments and a temporary folder, syncs them, reads them back, renames the folder, and only then moves
+`latest` and removes what is no longer kept, with the segments that no checkpoint names any more. So at every moment,
+whatever kills the process, the previous checkpoint or the new one loads, whole. One process writes (it holds the run's
+lock); any number may read meanwhile. Not here: when to save, what is best.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rl_training.checkpointing.folder import (
+    STEP_NAME,
+    Checkpoint,
+    Manifest,
+    flatten_part,
+    read_folder,
+    read_manifest,
+    read_pointer,
+    row_logs,
+    step_name,
+    verify_folder,
+    write_folder,
+)
+from rl_training.checkpointing.seal import ChangedConfigError, ForeignCheckpointError, Seal, SealCheck
+from rl_training.checkpointing.segments import SavedLog, SegmentStore
+from rl_training.checkpointing.state_tree import FlatState, flatten, is_bfloat16, unflatten
+from rl_training.checkpointing.verified_files import DamagedCheckpointError
+from rl_training.system.atomic_io import (
+    atomic_write,
+    discard,
+    fsync_dir,
+    make_folder,
+    remove_leftovers,
+    rename,
+    temporary_path,
+)
+from rl_training.system.place import Place
+from rl_training.system.terminal_text import printable
+from rl_training.types import CheckpointError, ConfigError, StateDict
+
+__all__ = [
+    "ChangedConfigError",
+    "Checkpoint",
+    "CheckpointManager",
+    "DamagedCheckpointError",
+    "FlatState",
+    "ForeignCheckpointError",
+    "Seal",
+    "SealCheck",
+    "flatten",
+    "is_bfloat16",
+    "unflatten",
+]
+
+REPLACED_NAME = re.compile(r"\.old-step_([0-9]{12})")
+READ_ATTEMPTS = 20
+LATEST, BEST = "latest", "best"
+SCORE = "score"
+"""Metadata key by which `rewind` finds the best of the checkpoints that remain."""
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(printable(line) + "\n")
+
+
+class CheckpointManager:
+    """Saves, loads and retires the checkpoints of one run directory."""
+
+    def __init__(
+        self,
+        run_dir: str | Path,
+        *,
+        keep_last: int = 3,
+        keep_best: bool = True,
+        keep_every: int = 0,
+        report: Callable[[str], None] = _to_stderr,
+        sealing: SealCheck | None = None,
+    ) -> None:
+        """`keep_last` newest verified checkpoints are kept (2 or more), the best one if `keep_best`, and the first of
+        every `keep_every` env steps (0: none). `report` receives one line when a checkpoint had to be passed over.
+
+        With `sealing` every save carries the run's seal, and a checkpoint of another run or config is refused.
+        """
+        if keep_last < 2:
+            raise ConfigError(
+                f"checkpoint.keep_last is {keep_last}; at least 2, so that a damaged one has a forerunner"
+            )
+        if keep_every < 0:
+            raise ConfigError(f"checkpoint.keep_every is {keep_every}; it counts env steps, 0 turns it off")
+        self.path = Path(run_dir) / "checkpoints"
+        self.keep_last = keep_last
+        self.keep_best = keep_best
+        self.keep_every = keep_every
+        self.report = report
+        self.sealing = sealing
+        self.segments = SegmentStore(self.path / "segments")
+        self._verified: dict[int, bool] = {}
+        self._needed: dict[tuple[int, int], set[str]] = {}
+        self._cleaned = False
+        self._place: Place | None = None
+        with suppress(OSError):  # made with the first save where it is not there yet
+            self._place = Place(self.path.parent)
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def steps(self) -> list[int]:
+        """The steps of all checkpoints on the disk, oldest first; whether they are intact is known when they load."""
+        return sorted({step for step, _ in self._folders()})
+
+    def latest_step(self) -> int | None:
+        """The step that `latest` names, or None if the file is missing or nonsense."""
+        return self._pointed(LATEST)
+
+    def best_step(self) -> int | None:
+        """The step that `best` names, or None if there is none yet."""
+        return self._pointed(BEST)
+
+    def seals(self) -> list[Seal]:
+        """The seals of all checkpoints whose manifest can be read, oldest first."""
+        found = []
+        for step in self.steps():
+            with suppress(CheckpointError):
+                found.append(read_manifest(self._folder(step), step).seal)
+        return [seal for seal in found if seal is not None]
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        parts: Mapping[str, StateDict],
+        *,
+        step: int,
+        metadata: Mapping[str, Any] | None = None,
+        best: bool = False,
+    ) -> Path:
+        """Write the checkpoint of `step`, make it `latest` (and `best`), retire old ones; returns its folder.
+
+        CheckpointError if it cannot be written; the previous checkpoint is then untouched. A checkpoint of the same
+        step, left by an earlier life of the run, is replaced.
+        """
+        target = self.path / step_name(step)
+        flat = {part: flatten_part(part, state) for part, state in parts.items()}
+        try:
+            self._prepare()
+            temporary = temporary_path(self.path)
+            try:
+                logs = self._write_logs(flat)
+                seal = None if self.sealing is None else self.sealing.now
+                write_folder(temporary, flat, step, metadata or {}, logs, seal)
+                verify_folder(temporary, step, self.segments)
+                self._publish(temporary, target)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                with suppress(OSError, CheckpointError):
+                    self._clean_segments()
+                raise
+            for part, state in flat.items():
+                for name, log in row_logs(state):
+                    self.segments.remember(log, logs[part][name])
+            # first: a `best` newer than `latest` is dropped by `rewind`, an older one would never be corrected
+            if best:
+                self._point(BEST, step)
+            self._point(LATEST, step)
+        except OSError as error:
+            self._cleaned = False
+            if self._place is not None:
+                self._place.check()  # what failed may have failed because the folder has just gone
+            raise CheckpointError(self._failure(step, flat.values(), error)) from error
+        except DamagedCheckpointError as error:
+            raise CheckpointError(
+                f"the checkpoint of step {step} read back differs from what was written ({error}): the disk or the "
+                f"memory is failing, or the state changed during the save{self._remaining()}"
+            ) from error
+        self._verified[step] = True
+        self._retain(step)
+        return target
+
+    def _write_logs(self, flat: Mapping[str, FlatState]) -> dict[str, dict[str, SavedLog]]:
+        """The rows that are new, per part and log."""
+        return {part: {name: self.segments.write(log) for name, log in row_logs(state)} for part, state in flat.items()}
+
+    def mark_best(self, step: int) -> None:
+        """Make `best` name the checkpoint of `step`, which must exist."""
+        if step not in self.steps():
+            raise CheckpointError(f"cannot mark step {step} as best: {self._offer()}")
+        self._write_or_explain(lambda: self._point(BEST, step))
+
+    def rewind(self, step: int) -> None:
+        """Forget what came after `step`: newer checkpoints and a newer `best`; the best score that remains takes over.
+
+        Called when a run goes on from `step`, so that nothing of the life it gave up is found later.
+        """
+        steps = self.steps()
+        kept = [each for each in steps if each <= step]
+        if not kept:
+            raise CheckpointError(f"cannot go back to step {step}: {self._offer()}")
+
+        def forget() -> None:
+            self._prepare()
+            if self.latest_step() != kept[-1]:
+                self._point(LATEST, kept[-1])
+            if os.path.lexists(self.path / BEST) and self.best_step() not in kept:
+                self._point(BEST, self._best_score(kept))
+            discard([self._folder(each) for each in steps if each > step])
+            self._clean_segments()
+
+        self._write_or_explain(forget)
+
+    # -- loading ------------------------------------------------------------------------------------------------------
+
+    def load_latest(self, parts: Collection[str] | None = None) -> Checkpoint:
+        """The newest checkpoint that is intact: `latest`, else the others from new to old, which is reported.
+
+        `parts` limits what is read and verified to the named parts. CheckpointError lists the damage if none loads.
+        """
+        checkpoint, passed_over = self._undisturbed(lambda: self._newest_intact(parts))
+        if checkpoint is None and not passed_over:
+            raise CheckpointError(f"no checkpoint in {self.path}: {self._offer()}")
+        if checkpoint is None:
+            raise CheckpointError(f"no checkpoint in {self.path} can be loaded: {'; '.join(passed_over)}")
+        if passed_over:
+            self.report(f"checkpoints in {self.path}: {'; '.join(passed_over)}; using step {checkpoint.step} instead")
+        self._admit(checkpoint, self.report)
+        return checkpoint
+
+    def load(self, which: str | int, parts: Collection[str] | None = None) -> Checkpoint:
+        """`latest` (with fallback), `best`, or the checkpoint of one step; the last two load as asked or not at all."""
+        if which == LATEST:
+            return self.load_latest(parts)
+        if which == BEST:
+            step = self.best_step()
+            if step is None:
+                raise CheckpointError(f"no best checkpoint in {self.path} (evaluation sets it): {self._offer()}")
+        else:
+            try:
+                step = int(which)
+            except ValueError:
+                raise CheckpointError(f"no checkpoint {str(which)[:80]!r}: {self._offer()}") from None
+        if step not in self.steps():
+            raise CheckpointError(f"no checkpoint of step {step} in {self.path}: {self._offer()}")
+        checkpoint, damage = self._undisturbed(lambda: self._read(step, parts))
+        if checkpoint is None:
+            raise DamagedCheckpointError(f"in {self.path} {damage[0]}; use another one: {self._offer()}")
+        self._admit(checkpoint, self.report)
+        return checkpoint
+
+    def check_seal(self) -> None:
+        """Refuse what `load_latest` would, by the manifest alone, before anything is built from a changed config."""
+        latest = self.latest_step()
+        for step in sorted(self.steps(), key=lambda each: (each != latest, -each)):
+            with suppress(DamagedCheckpointError):
+                self._admit(read_manifest(self._folder(step), step), report=lambda line: None)
+                return
+
+    def _admit(self, loaded: Checkpoint | Manifest, report: Callable[[str], None]) -> None:
+        if self.sealing is not None:
+            place = f"the checkpoint of step {loaded.step} in {self.path}"
+            self.sealing.admit(loaded.seal, place, report)
+
+    def _newest_intact(self, parts: Collection[str] | None) -> tuple[Checkpoint | None, list[str]]:
+        latest = self.latest_step()
+        steps = self.steps()[::-1]
+        passed_over = []
+        if steps and latest not in steps:
+            passed_over.append(f"the file '{LATEST}' is missing or names no checkpoint")
+        for step in sorted(steps, key=lambda each: each != latest):
+            checkpoint, damage = self._read(step, parts)
+            if checkpoint is not None:
+                return checkpoint, passed_over
+            passed_over += damage
+        return None, passed_over
+
+    def _read(self, step: int, parts: Collection[str] | None) -> tuple[Checkpoint | None, list[str]]:
+        """The checkpoint, or what is wrong with it."""
+        notes: list[str] = []
+        try:
+            checkpoint = read_folder(self._folder(step), step, parts, self.segments, notes.append)
+        except DamagedCheckpointError as error:
+            return None, [f"step {step} is damaged ({error})"]
+        for note in notes:
+            self.report(f"checkpoints in {self.path}: {note}")
+        if parts is None:
+            self._verified[step] = True
+        return checkpoint, []
+
+    def _undisturbed(
+        self, read: Callable[[], tuple[Checkpoint | None, list[str]]]
+    ) -> tuple[Checkpoint | None, list[str]]:
+        """Read again if a writer moved or removed folders meanwhile: what looks damaged may only have been replaced."""
+        for _ in range(READ_ATTEMPTS):
+            before = self._folders()
+            result = read()
+            if not result[1] or self._folders() == before:
+                break
+        return result
+
+    # -- on the disk --------------------------------------------------------------------------------------------------
+
+    def _folders(self) -> set[tuple[int, int]]:
+        """Step and inode of every checkpoint; a folder that is replaced gets another inode."""
+        self._refuse_link()
+        try:
+            with os.scandir(self.path) as entries:
+                inodes = {entry.name: entry.inode() for entry in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        except OSError as error:
+            raise CheckpointError(f"cannot read {self.path}: {error.strerror or error}{_cure(error)}") from error
+        matches = ((STEP_NAME.fullmatch(name) or REPLACED_NAME.fullmatch(name), inodes[name]) for name in inodes)
+        return {(int(match[1]), inode) for match, inode in matches if match}
+
+    def _folder(self, step: int) -> Path:
+        """Where a step's checkpoint is: under its own name, or put aside by a replacement that a crash cut off."""
+        folder = self.path / step_name(step)
+        aside = self._aside(folder)
+        return aside if not os.path.lexists(folder) and os.path.lexists(aside) else folder
+
+    def _aside(self, folder: Path) -> Path:
+        return self.path / f".old-{folder.name}"
+
+    def _prepare(self) -> None:
+        """The folder, and once per process what a crash left in it: only a writer may do this, never a reader."""
+        self._refuse_link()
+        if self._place is not None:
+            self._place.check()
+        if not self.path.is_dir():
+            make_folder(self.path)
+        self._place = self._place or Place(self.path.parent)
+        if self._cleaned:
+            return
+        remove_leftovers(self.path)
+        for name in os.listdir(self.path):
+            if match := REPLACED_NAME.fullmatch(name):
+                aside, folder = self.path / name, self.path / step_name(int(match[1]))
+                if os.path.lexists(folder):
+                    discard([aside])
+                else:
+                    rename(aside, folder)
+                    fsync_dir(self.path)
+        self._clean_segments()
+        self._cleaned = True
+
+    def _clean_segments(self) -> None:
+        """Remove the segments that no checkpoint names."""
+        if not os.path.lexists(self.segments.path):
+            return
+        needed: dict[tuple[int, int], set[str]] = {}
+        for step, inode in self._folders():
+            try:
+                needed[step, inode] = (
+                    self._needed.get((step, inode)) or read_manifest(self._folder(step), step).segments()
+                )
+            except DamagedCheckpointError:
+                continue
+            except CheckpointError:  # of a newer version: which ones it names is not for us to know
+                return
+        self._needed = needed
+        self.segments.clean(set().union(*needed.values()))
+
+    def _publish(self, temporary: Path, target: Path) -> None:
+        """Give a finished folder its name. An older one of that name stays loadable at every moment (see `_folder`)."""
+        aside = self._aside(target)
+        try:
+            if os.path.lexists(target):
+                rename(target, aside)
+            rename(temporary, target)
+        except BaseException:
+            if os.path.lexists(aside) and not os.path.lexists(target):
+                os.rename(aside, target)
+            raise
+        fsync_dir(self.path)
+
+    def _point(self, which: str, step: int | None) -> None:
+        if step is None:
+            discard([self.path / which])
+        else:
+            atomic_write(self.path / which, f"{step_name(step)}\n".encode())
+
+    def _pointed(self, which: str) -> int | None:
+        self._refuse_link()
+        return read_pointer(self.path / which)
+
+    def _refuse_link(self) -> None:
+        if os.path.islink(self.path):
+            raise CheckpointError(f"{self.path} is a symbolic link; move or link the whole run directory instead")
+
+    # -- retention ----------------------------------------------------------------------------------------------------
+
+    def _retain(self, saved: int) -> None:
+        """Remove what no rule keeps. Only verified checkpoints count as kept, so two good ones always remain."""
+        steps = self.steps()
+        keep = {saved, self.latest_step()}
+        good = 0
+        for step in reversed(steps):
+            if good == self.keep_last:
+                break
+            keep.add(step)
+            good += self._is_verified(step)
+        if self.keep_best:
+            keep.add(self.best_step())
+        if self.keep_every:
+            firsts: dict[int, int] = {}
+            for step in steps:
+                firsts.setdefault(step // self.keep_every, step)
+            keep.update(firsts.values())
+        drop = [step for step in steps if step not in keep]
+        replaced = self._aside(self.path / step_name(saved))
+        try:
+            if self.best_step() in drop:
+                self._point(BEST, None)
+            discard([self._folder(step) for step in drop] + [replaced] * os.path.lexists(replaced))
+            self._clean_segments()
+        except OSError as error:
+            self._cleaned = False
+            self.report(f"checkpoint of step {saved} saved, but old ones in {self.path} cannot be removed: {error}")
+
+    def _is_verified(self, step: int) -> bool:
+        if step not in self._verified:
+            try:
+                verify_folder(self._folder(step), step, self.segments)
+                self._verified[step] = True
+            except CheckpointError:
+                self._verified[step] = False
+        return self._verified[step]
+
+    def _best_score(self, steps: Iterable[int]) -> int | None:
+        best, best_score = None, float("-inf")
+        for step in steps:
+            with suppress(CheckpointError):
+                score = read_manifest(self._folder(step), step).metadata.get(SCORE)
+                if isinstance(score, (int, float)) and score > best_score:
+                    best, best_score = step, score
+        return best
+
+    # -- words --------------------------------------------------------------------------------------------------------
+
+    def _write_or_explain(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            raise CheckpointError(f"cannot write in {self.path}: {error.strerror or error}{_cure(error)}") from error
+
+    def _failure(self, step: int, parts: Collection[FlatState], error: OSError) -> str:
+        size = sum(array.nbytes for flat in parts for array in flat.arrays.values())
+        size += sum(self.segments.missing_bytes(log) for flat in parts for _, log in row_logs(flat))
+        need = f"; it needs {size / 1e6:.1f} MB"
+        with suppress(OSError):
+            need += f", {shutil.disk_usage(self.path).free / 1e6:.1f} MB are free"
+        reason = error.strerror or str(error)
+        return (
+            f"cannot save the checkpoint of step {step} in {self.path}: {reason}{need}{_cure(error)}{self._remaining()}"
+        )
+
+    def _remaining(self) -> str:
+        latest = self.latest_step()
+        return "" if latest is None else f"; the checkpoint of step {latest} is intact"
+
+    def _offer(self) -> str:
+        steps = self.steps()
+        if not steps:
+            return "the run has saved none, or this is not a run directory"
+        names = [str(step) for step in steps]
+        shown = names if len(names) <= 8 else [*names[:3], "...", *names[-4:]]
+        return f"there are {LATEST}, {'best, ' if self.best_step() is not None else ''}{', '.join(shown)}"
+
+
+def _cure(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ". Free disk space, or lower checkpoint.keep_last and keep_every, then go on with `rl resume`"
+    if error.errno == errno.EFBIG:
+        return ". Raise the limit on the size of files (ulimit -f), then go on with `rl resume`"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ". Make the folder yours, or choose another output_dir"
+    return ""

@@ -1,0 +1,58 @@
+"""Configuration: the typed schema, and how files, flags and presets fill it."""
+
+from typing import TYPE_CHECKING
+
+from rl_training.system.imports import lazily
+
+if TYPE_CHECKING:
+    from rl_training.config.monitor import AlertRuleConfig, DebugConfig, MonitorConfig
+    from rl_training.config.schema import (
+        BackboneConfig,
+        BufferConfig,
+        CheckpointConfig,
+        EnvConfig,
+        LoggingConfig,
+        NetworkConfig,
+        PartConfig,
+        TrainConfig,
+        TrainingConfig,
+        WandbConfig,
+        WrapperConfig,
+    )
+
+__all__ = [
+    "AlertRuleConfig",
+    "BackboneConfig",
+    "BufferConfig",
+    "CheckpointConfig",
+    "DebugConfig",
+    "EnvConfig",
+    "LoggingConfig",
+    "MonitorConfig",
+    "NetworkConfig",
+    "PartConfig",
+    "TrainConfig",
+    "TrainingConfig",
+    "WandbConfig",
+    "WrapperConfig",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "AlertRuleConfig": "monitor",
+        "BackboneConfig": "schema",
+        "BufferConfig": "schema",
+        "CheckpointConfig": "schema",
+        "DebugConfig": "monitor",
+        "EnvConfig": "schema",
+        "LoggingConfig": "schema",
+        "MonitorConfig": "monitor",
+        "NetworkConfig": "schema",
+        "PartConfig": "schema",
+        "TrainConfig": "schema",
+        "TrainingConfig": "schema",
+        "WandbConfig": "schema",
+        "WrapperConfig": "schema",
+    },
+)

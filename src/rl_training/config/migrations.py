@@ -1,0 +1,117 @@
+"""Old config layouts to today's, one function per version step, on trees as read from a file.
+
+A step is never changed once released: files of every version go through all the steps after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl_training.config.aliases import document_layer
+from rl_training.config.schema import CONFIG_VERSION
+from rl_training.config.yaml_reader import Document, plain_copy, shorten
+from rl_training.types import ConfigError
+
+Tree = dict[str, Any]
+
+OLD_NAMES: Mapping[str, str] = {
+    "clip_range": "clip_coef",
+    "clip_range_vf": "clip_vf",
+    "n_steps": "num_steps",
+    "n_epochs": "num_epochs",
+}
+"""Hyperparameters of version 0 that have another name since; also what an unknown key is first compared with."""
+OLD_PLACES: Mapping[str, tuple[str, str]] = {
+    "num_envs": ("env", "num_envs"),
+    "total_timesteps": ("training", "total_timesteps"),
+    "eval_frequency": ("training", "eval_frequency"),
+    "checkpoint_frequency": ("training", "checkpoint_frequency"),
+}
+"""Top-level keys of version 0 and the section they moved to."""
+
+
+OLD_DEFAULTS: Mapping[str, Tree] = {"training": {"eval_frequency": 10_000}}
+"""Defaults up to version 1 that are others since, for files whose bases may say something else."""
+
+
+def from_version_0(tree: Tree) -> Tree:
+    """Budget and number of environments move from the top level into sections; hyperparameters get whole words."""
+    new: Tree = {key: value for key, value in tree.items() if key not in OLD_PLACES}
+    nested = tree.get("algorithm")
+    algo = tree.get("algo") or (nested.get("name") if isinstance(nested, dict) else nested)
+    for section in ("hparams", "algorithm"):
+        if isinstance(tree.get(section), dict) and ":" not in str(algo):  # the names of a user's algorithm are its own
+            new[section] = _renamed(tree[section], section)
+    for old, (section, name) in OLD_PLACES.items():
+        if old not in tree:
+            continue
+        values = new.get(section)
+        if values is not None and not isinstance(values, dict):
+            raise ConfigError(f"'{section}' must be a mapping, not {shorten(values)}")
+        if name in (values or {}):
+            raise ConfigError(f"'{old}' and '{section}.{name}' are the same since version 1; keep one")
+        new[section] = {**(values or {}), name: tree[old]}
+    return new
+
+
+def _renamed(values: Tree, section: str) -> Tree:
+    new: Tree = {}
+    for key, value in values.items():
+        name = OLD_NAMES.get(key, key)
+        if name != key and name in values:
+            raise ConfigError(f"'{section}.{key}' and '{section}.{name}' are the same since version 1; keep one")
+        new[name] = value
+    return new
+
+
+def from_version_1(tree: Tree) -> Tree:
+    """Evaluations: none at the start, and every 10,000 env steps where nothing else is said.
+
+    A file that builds on others leaves the frequency to them: `old_defaults` lies below all of them.
+    """
+    known = document_layer(Document(tree, "config"), own_hparams=True).tree
+    training = tree.get("training")
+    if not isinstance(known.get("training", {}), dict) or not isinstance(training, dict | None):
+        return tree  # the check of the whole file says what is wrong
+    wanted = {"eval_at_start": False} | (OLD_DEFAULTS["training"] if not known.get("base") else {})
+    new = {name: value for name, value in wanted.items() if name not in known.get("training", {})}
+    return {**tree, "training": {**(training or {}), **new}}
+
+
+def old_defaults(document: Document) -> Document | None:
+    """What lies below the bases of an old file; None for a file of today's version."""
+    version = document.tree.get("version", CONFIG_VERSION)
+    old = isinstance(version, int) and version < 2
+    return Document(plain_copy(OLD_DEFAULTS, document.source), document.source) if old else None
+
+
+STEPS: tuple[Callable[[Tree], Tree], ...] = (from_version_0, from_version_1)
+"""STEPS[v] takes a tree of version v to version v + 1."""
+
+
+def migrate(tree: Tree, source: str) -> Tree:
+    """The tree in today's layout with today's version; a tree without a version is taken to be today's."""
+    version = tree.get("version", CONFIG_VERSION)
+    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+        raise ConfigError(
+            f"{source}: 'version' must be a whole number from 0 to {CONFIG_VERSION}, not {shorten(version)}"
+        )
+    if version > CONFIG_VERSION:
+        raise ConfigError(
+            f"{source}: version {version} is newer than this rl_training, which reads up to {CONFIG_VERSION}; "
+            "upgrade with: pip install -U rl-training"
+        )
+    for step in STEPS[version:]:
+        try:
+            tree = step(tree)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from None
+    if version == CONFIG_VERSION:
+        return tree
+    return {"version": CONFIG_VERSION} | {key: value for key, value in tree.items() if key != "version"}
+
+
+def migrate_document(document: Document) -> Document:
+    """A document in today's layout. Lines stay known for the keys that kept their place."""
+    return Document(migrate(document.tree, document.source), document.source, document.lines)

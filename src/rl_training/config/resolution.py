@@ -1,0 +1,169 @@
+"""Layers of one config (bases, file, flags) to a TrainConfig, or to every problem with them.
+
+The hparams class is looked up by `algo` first; then the whole tree is checked. No code of a user is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rl_training.config.aliases import Layer, document_layer, merge, merged, override_layer
+from rl_training.config.fields import FREE_HPARAMS
+from rl_training.config.schema import BufferConfig, EnvConfig, TrainConfig, builtin_spec, steps_for_buffer
+from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems, root_type
+from rl_training.config.yaml_reader import Document, shorten
+from rl_training.registry import (
+    JAX_NETWORKS,
+    Registry,
+    algorithms,
+    buffers,
+    callbacks,
+    did_you_mean,
+    installed_plugins,
+    loggers,
+    networks,
+    networks_for,
+    wrappers,
+)
+
+PLAIN_STACK = "gym"
+"""As `environment.wrapper`: no wrappers of one's own."""
+NAMED_PARTS = {
+    ("algo",): algorithms,
+    ("network", "actor", "type"): networks,
+    ("network", "critic", "type"): networks,
+    ("buffer", "type"): buffers,
+}
+"""Fields that hold the name of a part, and where it is looked up."""
+PART_LISTS = {("env", "wrappers"): wrappers, ("callbacks",): callbacks, ("logging", "sinks"): loggers}
+
+
+def resolve(documents: Sequence[Document], overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config of documents, the deepest base first, with flags on top; ConfigError with every problem."""
+    layer = merged_layer(documents, overrides or {})
+    cfg, problems = check_tree(layer.tree)
+    origins = {**layer.sections, **layer.origins}
+    source = documents[-1].source
+    raise_problems([*layer.problems, *(located(problem, origins, source) for problem in problems)])
+    assert cfg is not None
+    return cfg
+
+
+def merged_layer(documents: Sequence[Document], overrides: Mapping[str, Any]) -> Layer:
+    """All layers under canonical keys. Whose names `hparams` holds depends on the algorithm, so that is found first."""
+
+    def read(own_hparams: bool) -> Layer:
+        layers = [document_layer(document, own_hparams=own_hparams) for document in documents]
+        flags = override_layer(overrides, own_hparams=own_hparams)
+        if "base" in flags.tree:
+            flags.problems.append("--base: a base belongs in a file; give its name as the config instead")
+        return merge([*layers, flags])
+
+    layer = read(own_hparams=True)
+    if is_builtin(layer.tree):
+        layer = read(own_hparams=False)
+    layer.tree.pop("base", None)
+    return layer
+
+
+def is_builtin(tree: Mapping[str, Any]) -> bool:
+    """True if the algorithm of a tree is one of the package's."""
+    algo = tree.get("algo", TrainConfig.algo)
+    return isinstance(algo, str) and algorithms.is_builtin(algo)
+
+
+def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]:
+    """The config of a tree under canonical keys, or every problem with it."""
+    tree = _with_first_names(_with_part_names(tree))
+    spec = builtin_spec(tree.get("algo", TrainConfig.algo)) if is_builtin(tree) else None
+    steps_given = value_at(tree, ("hparams", "num_steps")) is not None
+    if spec and spec.network and isinstance(tree.get("network"), dict):
+        tree = {**tree, "network": merged(thawed(spec.network), tree["network"])}
+
+    def build(values: Any) -> TrainConfig:
+        given = {item.name: getattr(values, item.name) for item in dataclasses.fields(values)}
+        given = {name: value for name, value in given.items() if value is not None}
+        size = given.get("buffer", BufferConfig()).size
+        if size is not None and steps_given and "hparams" in given and spec is not None and spec.kind == "on_policy":
+            num_envs = given.get("env", EnvConfig()).num_envs
+            steps_for_buffer(size, given["hparams"].num_steps, num_envs, may_change=False)
+        return TrainConfig(**given)
+
+    unknown_names = _unknown_names(tree)
+    hparams: Any = spec.hparams if spec else FREE_HPARAMS
+    cfg, problems = check(root_type(hparams), tree, build)
+    return (None if unknown_names else cfg), [*unknown_names, *problems]
+
+
+def thawed(tree: Any) -> Any:
+    """A tree of defaults as a file would spell it: dicts and lists."""
+    if isinstance(tree, Mapping):
+        return {key: thawed(value) for key, value in tree.items()}
+    return list(tree) if isinstance(tree, tuple) else tree
+
+
+def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
+    """Lists of parts may hold plain names, or be a single part."""
+    for path in PART_LISTS:
+        parts = value_at(tree, path)
+        if isinstance(parts, str | dict):
+            parts = [parts]
+        if isinstance(parts, list):
+            parts = [part for part in parts if part != PLAIN_STACK or path != ("env", "wrappers")]
+            named: Any = [{"name": part} if isinstance(part, str) else part for part in parts]
+            for key in reversed(path):
+                named = {key: named}
+            tree = merged(tree, named)
+    return tree
+
+
+def _with_first_names(tree: dict[str, Any]) -> dict[str, Any]:
+    """Second names of parts (`buffer.type: trajectory`) as their first."""
+    for path, registry in NAMED_PARTS.items():
+        name = value_at(tree, path)
+        if isinstance(name, str) and name in registry.aliases:
+            named: Any = registry.aliases[name]
+            for key in reversed(path):
+                named = {key: named}
+            tree = merged(tree, named)
+    return tree
+
+
+def value_at(tree: Any, path: Sequence[str]) -> Any:
+    """The value at a path, None where there is none."""
+    for part in path:
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree
+
+
+def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
+    """Names of parts, not dotted paths, that nothing has registered. With plugins they may be known later."""
+    named: list[tuple[tuple[str | int, ...], Any, Registry]]
+    named = [(path, value_at(tree, path), registry) for path, registry in NAMED_PARTS.items()]
+    for path, registry in PART_LISTS.items():
+        parts = value_at(tree, path)
+        for i, part in enumerate(parts if isinstance(parts, list) else ()):
+            named.append(((*path, i, "name"), value_at(part, ("name",)), registry))
+    backend = "jax" if tree.get("backend") == "jax" else "torch"
+    unknown = [
+        Problem(path, _unknown_name(name, registry, backend))
+        for path, name, registry in named
+        if isinstance(name, str) and ":" not in name and name not in registry
+    ]
+    elsewhere = [
+        Problem(path, f": network '{name}' needs backend: jax ({networks_for(backend)})")
+        for path, name, registry in named
+        if registry is networks and name in JAX_NETWORKS and backend == "torch"
+    ]
+    return elsewhere + (unknown if unknown and not tree.get("plugins") and not installed_plugins() else [])
+
+
+def _unknown_name(name: str, registry: Registry, backend: str) -> str:
+    if registry is networks and len(name) <= MAX_NAME and "." not in name:
+        return f": unknown network {shorten(name)}{did_you_mean(name, networks.names())} ({networks_for(backend)})"
+    module, dot, attribute = name.rpartition(".")
+    own = f"'{module}:{attribute}'" if dot and len(name) <= MAX_NAME else "'package.module:Name' or through `plugins:`"
+    near = did_you_mean(name, registry.names()) if len(name) <= MAX_NAME else ""
+    return f": unknown {registry.kind} {shorten(name)}{near} ({registry.known()}your own: {own})"

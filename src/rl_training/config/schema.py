@@ -1,0 +1,383 @@
+"""The config tree: frozen dataclasses, one sentence per field. The truth that files, flags and run directories fill.
+
+This file only says what a config is. Reading files, aliases, `base:` and error messages are in `config_loading`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any, Literal
+
+from rl_training.config.monitor import MonitorConfig
+from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, check_range
+from rl_training.registry import algorithms
+from rl_training.types import ConfigError
+
+CONFIG_VERSION = 2
+MAX_SEED = 2**32 - 1
+AUTO_EVALUATIONS = 10
+"""Evaluations of a run whose `training.eval_frequency` is auto."""
+MAX_PARTS = 10**6
+"""Largest number of environments, stacked frames or units of a layer."""
+
+SECTION = STRICT
+"""pydantic is not asked to read the sentences under the fields: `config_fields` does that, and here it would only make
+the first load slower."""
+
+
+@dataclass(frozen=True)
+class PartConfig:
+    """A user's or built-in part by name, with its arguments: `{name: "my_pkg.my_mod:Thing", kwargs: {x: 1}}`."""
+
+    __pydantic_config__ = SECTION
+
+    name: str
+    """Registered name or dotted path "package.module:Name"."""
+    kwargs: Mapping[str, Json] = field(default_factory=dict)
+    """Keyword arguments it is built with."""
+
+
+@dataclass(frozen=True)
+class WrapperConfig:
+    """One wrapper of the environment stack, innermost first."""
+
+    __pydantic_config__ = SECTION
+
+    name: str
+    """Registered name (see `rl envs`) or dotted path "package.module:Name"."""
+    kwargs: Mapping[str, Json] = field(default_factory=dict)
+    """Keyword arguments of the wrapper."""
+    train_only: bool = False
+    """Leave it out of evaluation (reward shaping, exploration bonuses)."""
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """How the environment is built, wrapped and vectorised."""
+
+    __pydantic_config__ = SECTION
+
+    num_envs: int = 4
+    """Environments stepped side by side."""
+    vectorization: Literal["sync", "async", "native"] = "sync"
+    """sync steps them in this process; async in worker processes; native uses the suite's own vector environment."""
+    num_workers: int | None = None
+    """Worker processes for async, each with several environments; null takes one per core, at most num_envs."""
+    step_timeout: float = 60.0
+    """Seconds a worker may take for one step before it counts as hung (async)."""
+    worker_restart: bool = False
+    """Restart a dead or hung worker and mark its episodes truncated, instead of ending the run (async)."""
+    wrappers: tuple[WrapperConfig, ...] = ()
+    """Wrapper stack, innermost first; a plain name stands for `{name: ...}`."""
+    kwargs: Mapping[str, Json] = field(default_factory=dict)
+    """Keyword arguments of the environment itself (`gymnasium.make(env_id, **kwargs)`)."""
+    max_episode_steps: int | None = None
+    """Truncate episodes after this many steps; null keeps the environment's own limit."""
+    normalize_obs: bool = False
+    """Scale observations by running mean and standard deviation; the statistics live in the policy."""
+    normalize_reward: bool = False
+    """Scale rewards by the running standard deviation of the discounted return; logs keep raw rewards."""
+    frame_stack: int = 1
+    """Stack the last n observations along a new first axis; 1 does not stack."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "num_envs", low=1, high=MAX_PARTS)
+        check_range(self, "num_workers", low=1, high=MAX_PARTS)
+        check_range(self, "max_episode_steps", low=1, high=MAX_COUNT)
+        check_range(self, "frame_stack", low=1, high=MAX_PARTS)
+        check_range(self, "step_timeout", low=0.0, above=True)
+
+
+Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu", "identity"]
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """The body of a network: from an observation to features."""
+
+    __pydantic_config__ = SECTION
+
+    type: str = "mlp"
+    """Registered name (mlp; with backend jax also cnn and gru) or dotted path of an nn.Module."""
+    hidden_dims: tuple[int, ...] = (64, 64)
+    """Width of each hidden layer; gru: the last one has memory; cnn: the layers behind the convolutions."""
+    activation: Activation = "tanh"
+    """Non-linearity after each hidden layer."""
+    layer_norm: bool = False
+    """Layer normalisation before each activation."""
+    init: Literal["orthogonal", "xavier", "kaiming", "lecun"] = "orthogonal"
+    """Initialisation of the weight matrices; biases start at 0."""
+    kwargs: Mapping[str, Json] = field(default_factory=dict)
+    """Further arguments: of cnn channels, kernels and strides (the Nature paper's if not given), or of your own."""
+
+    def __post_init__(self) -> None:
+        if any(not 1 <= width <= MAX_PARTS for width in self.hidden_dims):
+            raise ConfigError(f"hidden_dims must be between 1 and {MAX_PARTS}, not {list(self.hidden_dims)}")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Actor and critic networks."""
+
+    __pydantic_config__ = SECTION
+
+    actor: BackboneConfig = field(default_factory=BackboneConfig)
+    """Backbone of the policy."""
+    critic: BackboneConfig = field(default_factory=BackboneConfig)
+    """Backbone of the value function."""
+    shared: bool = False
+    """One backbone (the actor's) for both heads."""
+
+
+DEFAULT_NETWORK = NetworkConfig()
+"""The very object means that nobody asked for a network: the algorithm then brings its own."""
+
+
+@dataclass(frozen=True)
+class BufferConfig:
+    """Where experience is kept."""
+
+    __pydantic_config__ = SECTION
+
+    type: str | None = None
+    """Registered name or dotted path; null takes the algorithm's own kind."""
+    size: int | None = None
+    """Transitions it holds. On-policy: num_steps x num_envs, and num_steps follows from it."""
+    on_memory: Literal["refuse", "shrink"] = "refuse"
+    """What to do when it cannot fit into memory."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "size", low=1, high=MAX_COUNT)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Budget and rhythm; every frequency is in env steps over all environments."""
+
+    __pydantic_config__ = SECTION
+
+    total_timesteps: int = 100_000
+    """Env steps to train for; the last rollout is finished."""
+    total_episodes: int | None = None
+    """Stop after this many finished episodes too; null does not."""
+    eval_frequency: int | Literal["auto"] = "auto"
+    """Env steps between evaluations; auto is a tenth of the budget, at least one rollout; 0 only at the end."""
+    eval_at_start: bool = True
+    """Evaluate before the first step too: env step 0 of evals.jsonl. It is never the best and stops no run."""
+    num_eval_episodes: int = 10
+    """Episodes per evaluation; 0 never evaluates."""
+    eval_lane: Literal["host", "compiled"] = "host"
+    """host plays Gymnasium's environment; compiled plays all episodes of a compiled run at once on its JAX form."""
+    checkpoint_frequency: int = 25_000
+    """Env steps between checkpoints; 0 saves only at the start and the end."""
+    stop_at_return: float | None = None
+    """Stop when the mean return of `stop_episodes` reaches this; null trains to the end."""
+    stop_episodes: int = 100
+    """Episodes that decide on `stop_at_return`; they are played when an evaluation of fewer has reached it."""
+    runs_per_program: int = 1
+    """Compiled runs of a group or sweep that one program advances, by vmap; on an accelerator a group takes all."""
+    num_threads: int = 1
+    """Threads of torch and of NumPy's linear algebra; small networks are fastest with one. Part of what makes a run
+    reproducible."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "total_timesteps", low=1, high=MAX_COUNT)
+        check_range(self, "total_episodes", low=1, high=MAX_COUNT)
+        if self.eval_frequency != "auto":
+            check_range(self, "eval_frequency", low=0, high=MAX_COUNT)
+        check_range(self, "num_eval_episodes", low=0, high=MAX_COUNT)
+        check_range(self, "checkpoint_frequency", low=0, high=MAX_COUNT)
+        check_range(self, "stop_episodes", low=1, high=MAX_COUNT)
+        check_range(self, "runs_per_program", low=1, high=1024)
+        check_range(self, "num_threads", low=1, high=1024)
+
+    @property
+    def eval_steps(self) -> int:
+        """Env steps between evaluations as a number: `eval_frequency`, or a tenth of the budget rounded up."""
+        return -(-self.total_timesteps // AUTO_EVALUATIONS) if self.eval_frequency == "auto" else self.eval_frequency
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Which checkpoints are kept. `latest` and at least one before it always are."""
+
+    __pydantic_config__ = SECTION
+
+    keep_last: int = 3
+    """The newest n checkpoints are kept (at least 2)."""
+    keep_best: bool = True
+    """Keep the checkpoint with the best evaluation."""
+    keep_every: int = 0
+    """Also keep one checkpoint per this many env steps for ever; 0 keeps none."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "keep_last", low=2, high=MAX_COUNT)
+        check_range(self, "keep_every", low=0, high=MAX_COUNT)
+
+
+@dataclass(frozen=True)
+class WandbConfig:
+    """Weights & Biases; off unless asked for, offline without a key."""
+
+    __pydantic_config__ = SECTION
+
+    enabled: bool = False
+    """Send metrics to Weights & Biases."""
+    project: str = "rl-training"
+    """Project the run is filed under."""
+    entity: str | None = None
+    """Team or user; null takes your default."""
+    tags: tuple[str, ...] = ()
+    """Tags of the run."""
+
+
+@dataclass(frozen=True)
+class LoggingConfig:
+    """What is written and shown. JSONL is always written."""
+
+    __pydantic_config__ = SECTION
+
+    terminal: bool = True
+    """Progress bar on a terminal, plain lines elsewhere."""
+    tensorboard: bool = True
+    """Write TensorBoard events."""
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    """Weights & Biases."""
+    log_frequency: int = 0
+    """Env steps between metric rows; 0 writes one per update of the policy."""
+    info_keys: tuple[str, ...] = ()
+    """Numbers from the `info` of an episode's last step that are logged as `rollout/info/<key>`."""
+    trace: bool = False
+    """Write every transition to logs/trace.jsonl (large; for debugging)."""
+    video_frequency: int = 0
+    """Env steps between videos of an evaluation episode; 0 records none."""
+    sinks: tuple[PartConfig, ...] = ()
+    """Further loggers: `jsonl`, `console`, or your own by registered name or dotted path."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "log_frequency", low=0, high=MAX_COUNT)
+        check_range(self, "video_frequency", low=0, high=MAX_COUNT)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One run, whole: algorithm, environment, network, budget."""
+
+    __pydantic_config__ = SECTION
+
+    algo: str = "ppo"
+    """Algorithm: a name from `rl algorithms` or your own as "package.module:Name"."""
+    env_id: str = "CartPole-v1"
+    """Environment: a Gymnasium id (see `rl envs`) or your own as "package.module:Name"."""
+    seed: int = 0
+    """Root of every random stream of the run, 0 to 2**32 - 1."""
+    output_dir: str = "runs"
+    """Folder that run directories are made in."""
+    name: str | None = None
+    """A name to find the run by."""
+    tags: tuple[str, ...] = ()
+    """Labels to find the run by."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, mps, or auto for the best there is."""
+    strict_device: bool = False
+    """Refuse to start where the device is missing, instead of running on the CPU with a warning."""
+    base: str | tuple[str, ...] | None = None
+    """Config file or preset that a file builds on, or a list of them, later ones on top; null once it is resolved."""
+    backend: Literal["torch", "jax"] = "torch"
+    """Library the algorithm runs on."""
+    lane: Literal["auto", "host", "compiled"] = "auto"
+    """host steps ordinary environments; compiled runs environment and agent as one program (jax)."""
+    plugins: tuple[str, ...] = ()
+    """Modules of yours to import before building, so that their decorators register parts."""
+    version: int = CONFIG_VERSION
+    """Version of this layout; older files are migrated."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    """Environment section."""
+    hparams: Any = None
+    """Hyperparameters of the algorithm (`rl config show` lists them); a mapping for algorithms outside the package."""
+    network: NetworkConfig = DEFAULT_NETWORK
+    """Network section; what is not given is the algorithm's own choice."""
+    buffer: BufferConfig = field(default_factory=BufferConfig)
+    """Buffer section."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """Budget and rhythm."""
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """Retention of checkpoints."""
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    """What is written and shown."""
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    """Checks on the running experiment."""
+    callbacks: tuple[PartConfig, ...] = ()
+    """Your own callbacks, by registered name or dotted path."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_dir", os.fspath(self.output_dir))
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"seed must be a whole number between 0 and {MAX_SEED}, not {self.seed!r}")
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]{1,3})?", str(self.device)):
+            raise ConfigError(f"device must be auto, cpu, mps, cuda or cuda:N, not {self.device!r}")
+        if self.version != CONFIG_VERSION:
+            raise ConfigError(f"version must be {CONFIG_VERSION}, not {self.version!r}")
+        self._fill_hparams()
+        self._match_buffer_to_rollout()
+        num_minibatches = getattr(self.hparams, "num_minibatches", 1)
+        if num_minibatches > 1 and num_minibatches > self.hparams.num_steps * self.env.num_envs:
+            raise ConfigError(
+                f"hparams.num_minibatches {num_minibatches} is more than the rollout has rows: hparams.num_steps "
+                f"{self.hparams.num_steps} x env.num_envs {self.env.num_envs}"
+            )
+
+    def _fill_hparams(self) -> None:
+        """The algorithm's own class, or for one outside the package a plain mapping, which any process can read."""
+        spec = builtin_spec(self.algo)
+        hparams = self.hparams
+        if hparams is None:
+            hparams = spec.hparams() if spec else {}
+        elif spec is None and is_dataclass(hparams) and not isinstance(hparams, type):
+            hparams = asdict(hparams)
+        expected = spec.hparams if spec else Mapping
+        if not isinstance(hparams, expected):
+            raise ConfigError(
+                f"hparams of algorithm '{self.algo}' must be a {expected.__name__}, not a {type(hparams).__name__}; "
+                "to give them as a mapping use rl_training.config.loading.parse_config"
+            )
+        object.__setattr__(self, "hparams", hparams)
+        if spec and spec.network and self.network is DEFAULT_NETWORK:
+            backbones: dict[str, Any] = {name: BackboneConfig(**value) for name, value in spec.network.items()}
+            object.__setattr__(self, "network", NetworkConfig(**backbones))
+
+    def _match_buffer_to_rollout(self) -> None:
+        """On-policy: `buffer.size` sets `num_steps` where that has its default, else the two must agree."""
+        spec = builtin_spec(self.algo)
+        if self.buffer.size is None or spec is None or spec.kind != "on_policy":
+            return
+        num_steps = self.hparams.num_steps
+        may_change = num_steps == spec.hparams().num_steps
+        steps = steps_for_buffer(self.buffer.size, num_steps, self.env.num_envs, may_change=may_change)
+        if steps != num_steps:
+            object.__setattr__(self, "hparams", replace(self.hparams, num_steps=steps))
+
+
+def steps_for_buffer(size: int, num_steps: int, num_envs: int, *, may_change: bool) -> int:
+    """The `num_steps` that `buffer.size` asks for; ConfigError where it fits no rollout or another one was given."""
+    if size == num_steps * num_envs:
+        return num_steps
+    if not may_change:
+        raise ConfigError(
+            f"buffer.size {size} is not hparams.num_steps {num_steps} x env.num_envs {num_envs} = "
+            f"{num_steps * num_envs}; drop one of them or make them agree"
+        )
+    if size % num_envs:
+        raise ConfigError(f"buffer.size {size} is not a multiple of env.num_envs {num_envs}, so no rollout fills it")
+    return size // num_envs
+
+
+def builtin_spec(algo: str) -> AlgorithmSpec | None:
+    """The spec of one of the package's algorithms; None for any other, so that no code of a user is imported."""
+    if not algorithms.is_builtin(algo):
+        return None
+    spec: AlgorithmSpec = algorithms.get(algo)
+    return spec

@@ -1,0 +1,43 @@
+"""Probe environments: tiny problems whose answers are known, so that a learner can be held to numbers."""
+
+from rl_training.envs.probes.catalogue import LQR_GAIN, PROBES, Probe, register_probes
+from rl_training.envs.probes.control import (
+    Chain,
+    Combination,
+    ConstantReward,
+    Counting,
+    DictObs,
+    LinearQuadratic,
+    MaskedArms,
+    ObsTimesAction,
+    OneState,
+    RewardIsObs,
+    StaySwitch,
+    Target,
+    TwoArms,
+)
+from rl_training.envs.probes.goals import BitFlip, PointReach
+from rl_training.envs.probes.memory import CueMemory
+
+__all__ = [
+    "LQR_GAIN",
+    "PROBES",
+    "BitFlip",
+    "Chain",
+    "Combination",
+    "ConstantReward",
+    "Counting",
+    "CueMemory",
+    "DictObs",
+    "LinearQuadratic",
+    "MaskedArms",
+    "ObsTimesAction",
+    "OneState",
+    "PointReach",
+    "Probe",
+    "RewardIsObs",
+    "StaySwitch",
+    "Target",
+    "TwoArms",
+    "register_probes",
+]

@@ -1,0 +1,134 @@
+"""What a vector environment and its workers say to each other: kinds of messages, their records, and how they travel.
+
+One answer for each command, never two commands at once. A message is a fixed header and, rarely, a pickled payload:
+actions, observations and rewards are in shared memory, so a step without infos is nine bytes there and nine back.
+"""
+
+from __future__ import annotations
+
+import signal
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from rl_training.trust.consent import Consent
+from rl_training.types import RLTrainingError
+
+# trainer <-> server: fixed size, file descriptors ride along
+REQUEST = struct.Struct("<cq")
+ANSWER = struct.Struct("<q")
+SPAWN, EXIT_CODE = b"s", b"x"
+STILL_RUNNING = 1 << 32
+"""Answer to EXIT_CODE that no exit code can be."""
+
+# trainer <-> worker: kind, and the length of the payload that follows
+HEADER = struct.Struct("<cQ")
+BUILD, ATTACH, RESET, STEP, CALL, CLOSE = b"B", b"A", b"R", b"S", b"C", b"Q"
+DONE, FAILED = b"D", b"F"
+CHUNK = 1 << 16
+
+TRACE_SIGNAL = signal.SIGUSR1
+"""Makes a worker write where it is, for the error message of a hung one."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a worker needs to build its environments as the trainer would have built them."""
+
+    worker: int
+    first_env: int
+    env_fns: tuple[bytes, ...]
+    sys_path: tuple[str, ...]
+    cwd: str
+    environ: dict[str, str]
+    consent: Consent
+    """Under which the trainer runs."""
+    reset_counts: tuple[int, ...] = ()
+    """After a restart: how many resets each environment has had, so that its seeds go on and do not repeat."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a worker says of its environments."""
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    exact: bool
+    streams: tuple[tuple[int, int] | None, ...]
+    """(seed, index) of each environment's log, from which the seed of any of its resets follows."""
+
+
+class ResetCommand(NamedTuple):
+    """One seed per environment of the worker; only those in `mask` are reset."""
+
+    seeds: list[int | None]
+    options: dict[str, Any] | None
+    mask: list[bool]
+
+
+class CallCommand(NamedTuple):
+    """A method or attribute of every environment of the worker, with arguments for each."""
+
+    name: str
+    arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+class Failure(NamedTuple):
+    """What went wrong in an environment, as its worker saw it."""
+
+    env_index: int
+    cause: str
+    traceback: str
+    error: RLTrainingError | None
+    """The error itself where it is one of ours, written to be read."""
+
+
+class EnvInfo(NamedTuple):
+    """An info that is not empty, to be merged under the index of its environment."""
+
+    env_index: int
+    info: dict[str, Any]
+
+
+def dumps_by_value(value: Any) -> bytes:
+    """Pickled with the code of what a script or notebook defines, which no other process can import."""
+    return bytes(ForkingPickler.dumps(CloudpickleWrapper(value)))
+
+
+def dumps(value: Any) -> bytes:
+    """Pickled the quick way where that works. Only for the way back: it trusts that the reader has the same modules."""
+    try:
+        return bytes(ForkingPickler.dumps(value))
+    except Exception:
+        return dumps_by_value(value)
+
+
+def loads(data: bytes) -> Any:
+    value = ForkingPickler.loads(data)
+    return value.fn if isinstance(value, CloudpickleWrapper) else value
+
+
+def pack(kind: bytes, payload: bytes = b"") -> bytes:
+    return HEADER.pack(kind, len(payload)) + payload
+
+
+def read_message(read: Callable[[], bytes]) -> tuple[bytes, bytes]:
+    """(kind, payload) from as many `read()`s as it takes; `read` raises at the end of the channel."""
+    data = read()
+    while len(data) < HEADER.size:
+        data += read()
+    kind, length = HEADER.unpack_from(data)
+    size = HEADER.size + length
+    if len(data) < size:
+        whole = bytearray(data)
+        while len(whole) < size:
+            whole += read()
+        data = bytes(whole)
+    return kind, data[HEADER.size :]

@@ -1,0 +1,1 @@
+"""Finding, checking and keeping runs: tracker, filters, verification, cleanup, archives."""

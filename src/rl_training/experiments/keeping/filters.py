@@ -1,0 +1,175 @@
+"""Filters of runs: the language of `expressions`, asked of the rows of the index.
+
+A key is a column of the index, a metric (it has a slash), or a field of the config (it has a dot, any spelling).
+Standard library only; nothing in a filter is ever executed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_training.config.expressions import Lookup, Predicate, parse_expression
+from rl_training.registry import did_you_mean
+from rl_training.runs.index import COLUMNS, Row
+from rl_training.types import ConfigError
+
+ALIASES = {
+    "algo": "algorithm",
+    "env": "environment",
+    "env_id": "environment",
+    "experiment": "name",
+    "return": "reward",
+    "score": "reward",
+    "steps": "env_steps",
+    "tag": "tags",
+    "run": "directory",
+    "time": "seconds",
+    "commit": "git",
+}
+NUMBERS = ("seed", "exit_code", "env_steps", "reward", "loss", "seconds", "results")
+"""Columns that hold numbers."""
+STATUSES = ("running", "finished", "stopped", "failed", "killed")
+STANDARD_METRICS = frozenset(
+    f"{kind}/{name}"
+    for kind in ("eval", "rollout")
+    for name in ("return_mean", "return_std", "return_iqm", "length_mean")
+) | {"train/loss"}
+"""Metrics that a run may not have yet, which is no mistake."""
+EXAMPLE = "algorithm=ppo and (reward>400 or tag=keep)"
+
+
+@dataclass(frozen=True)
+class Key:
+    """Where a value of a row is found: a column, or a place inside one of the large ones."""
+
+    column: str
+    inside: tuple[str, ...] = ()
+
+    def of(self, row: Mapping[str, Any]) -> Any:
+        value = row.get(self.column)
+        for part in self.inside:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+
+def find_key(name: str) -> Key:
+    """The key that was typed; ConfigError with a suggestion where nothing has that name."""
+    if "/" in name:
+        return Key("results", (name,))
+    if "." in name:
+        from rl_training.config.aliases import canonical_key
+
+        return Key("config", tuple(canonical_key(name).split(".")))
+    found = ALIASES.get(name.lower(), name.lower())
+    if found not in COLUMNS:
+        hint = did_you_mean(found, [*COLUMNS, *ALIASES]) or (
+            f" (columns: {', '.join(COLUMNS)}; metrics such as eval/return_iqm; fields of the config such as "
+            "hparams.learning_rate)"
+        )
+        raise ConfigError(f"unknown key '{name[:80]}'{hint}")
+    return Key(found)
+
+
+def check_keys(keys: Iterable[Key], rows: Sequence[Mapping[str, Any]]) -> None:
+    """ConfigError for a metric or a field that none of the rows has and that is not known otherwise either."""
+    for key in dict.fromkeys(keys):
+        if not key.inside or any(_has(key, row) for row in rows):
+            continue
+        name = ".".join(key.inside)
+        if key.column == "results":
+            known = {metric for row in rows for metric in row.get("results") or ()}
+            if known and name not in STANDARD_METRICS:
+                hint = did_you_mean(name, {*known, *STANDARD_METRICS}) or "; `rl show RUN` lists the metrics of a run"
+                raise ConfigError(f"no run has the metric '{name[:80]}'{hint}")
+        elif rows:
+            fields = {*_fields(rows), *_all_fields()}
+            if name not in fields and not any(one.startswith(f"{name}.") for one in fields):
+                hint = did_you_mean(name, fields) or "; `rl config show` prints the fields"
+                raise ConfigError(f"no config has the field '{name[:80]}'{hint}")
+
+
+def _has(key: Key, row: Mapping[str, Any]) -> bool:
+    value: Any = row.get(key.column)
+    for part in key.inside:
+        if not isinstance(value, Mapping) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def _fields(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {name for row in rows for name in flat(row.get("config") or {})}
+
+
+def _all_fields() -> set[str]:
+    """The fields of every built-in algorithm's config; asked for only where a field seems to be misspelt."""
+    from rl_training.config.fields import field_docs
+    from rl_training.registry import algorithms
+
+    return {path for algo in algorithms.names() for path in field_docs(algo)}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A tree of mappings as dotted names and values.
+
+    >>> flat({"env": {"num_envs": 4}, "seed": 1})
+    {'env.num_envs': 4, 'seed': 1}
+    """
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        nested = isinstance(value, Mapping) and value
+        found |= flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
+    return found
+
+
+def _misfit(name: str, operator: str, wanted: str) -> str | None:
+    """Why a value cannot be compared with a key: text with a number, or a status that there is not."""
+    key = find_key(name)
+    if operator == "~" or (operator in ("=", "==", "!=") and wanted.lower() in ("", "none", "null")):
+        return None
+    if key.column == "status" and wanted.lower() not in STATUSES:
+        return f"a status is one of {', '.join(STATUSES)}{did_you_mean(wanted.lower(), STATUSES)}"
+    if key.column in NUMBERS:
+        try:
+            return "nan compares with nothing" if math.isnan(float(wanted)) else None
+        except ValueError:
+            return f"'{name}' is a number and '{wanted[:40]}' is not"
+    return None
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter that was understood, and the large columns it needs."""
+
+    accepts: Predicate
+    keys: tuple[Key, ...] = ()
+
+    @classmethod
+    def parse(cls, *texts: str) -> Filter:
+        """A run must pass all of `texts`; an empty text lets every run pass. ConfigError shows where it goes wrong."""
+        keys: list[Key] = []
+
+        def lookup(name: str) -> Lookup:
+            keys.append(find_key(name))
+            return keys[-1].of
+
+        predicates = [
+            parse_expression(text, lookup, what="filter", example=EXAMPLE, check=_misfit)
+            for text in texts
+            if text.strip()
+        ]
+        return cls(lambda row: all(predicate(row) for predicate in predicates), tuple(keys))
+
+
+def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
+    """Best, newest or first in the alphabet first; a minus sign in front turns it round. Rows without a value last."""
+    key = find_key(by.removeprefix("-"))
+    valued = [(key.of(row), row) for row in rows]
+    have = [pair for pair in valued if isinstance(pair[0], int | float | str)]
+    numeric = all(isinstance(value, int | float) for value, _ in have)
+    high_first = (numeric or key.column in ("started", "ended", "cleaned")) != by.startswith("-")
+    have.sort(key=lambda pair: pair[0] if numeric else str(pair[0]), reverse=high_first)
+    return [row for _, row in have] + [row for value, row in valued if not isinstance(value, int | float | str)]

@@ -1,0 +1,374 @@
+"""`ReproducibilityChecker`: trains a run again from its stored config and says where the two first differ.
+
+Compared are the rows of metrics and evaluations (without the clock) and, at every step of which the run still has a
+checkpoint, the whole state of the trainer, bit for bit. Before that: the hashes that the run recorded of its config,
+log and files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.assembly.build import EnvFn, build_trainer, need_env_fn
+from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.user_parts import user_parts
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.checkpointing.row_log import Rows
+from rl_training.checkpointing.safetensors_format import MAX_HEADER_BYTES, parse_blob
+from rl_training.checkpointing.state_tree import flatten
+from rl_training.config.schema import TrainConfig
+from rl_training.experiments.keeping.verify_records import (
+    Difference,
+    VerifyReport,
+    check_config,
+    check_files,
+    check_log,
+    compare_versions,
+)
+from rl_training.runs.budgets import Leg, are_known, legs, read_budgets
+from rl_training.runs.directory import CLOCK_KEYS, RunDir
+from rl_training.system.json_lines import Row, encode_row, read_rows, steps_of
+from rl_training.system.signals import StopSignals
+from rl_training.trainer import Start, execute, warm_start, with_budget
+from rl_training.training.callbacks import Callback
+from rl_training.training.loop import Report, Trainer
+from rl_training.types import CheckpointError, RLTrainingError, RunError, TrustError
+
+__all__ = ["Difference", "ReproducibilityChecker", "VerifyReport"]
+
+VERIFY = "experiments.verify.ReproducibilityChecker().verify_experiment"
+
+
+class ReproducibilityChecker:
+    """Compares runs with what their configs give today, on this machine."""
+
+    def verify_experiment(
+        self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None, trust_plugins: bool = False
+    ) -> VerifyReport:
+        """Train again up to `steps` env steps (default: as far as the run came) and compare on the way.
+
+        `trust_plugins` agrees to the code that a run which was not made here asks for.
+        """
+        run = RunDir.open(run_dir)
+        need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
+        report = VerifyReport(run.path)
+        if not check_config(run, report):
+            return report  # what would be trained is not what was trained
+        with run.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
+            self._train_again(run, cfg, report, steps, env_fn)
+        return report
+
+    def _train_again(
+        self, run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None, env_fn: EnvFn | None
+    ) -> None:
+        sound = check_files(run, report)
+        check_log(run, report, sound.values())
+        cfg = quiet(cfg)
+        compare_versions(run, report)
+        plan = legs_of(run, cfg, report, steps)
+        with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
+            watcher = Comparison(run, report, plan[-1].stop, sound)
+            try:
+                again = play_legs(plan, replace(cfg, output_dir=folder), watcher, run.info().get("parent"), env_fn)
+                compare_logs(run, again, report, "evaluation", "evals.jsonl", report.env_steps)
+            except TrustError:
+                raise
+            except RLTrainingError as error:
+                if run.info().get("status") != "failed":
+                    raise
+                report.notes.append(f"the run failed, and so it does again: {error}")
+            watcher.finish()
+
+    def verify_resume(
+        self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None, trust_plugins: bool = False
+    ) -> VerifyReport:
+        """Train twice from the stored config, once straight through and once stopped half-way and resumed by a trainer
+        that knows only the files; then compare logs and final states."""
+        run = RunDir.open(run_dir)
+        need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
+        with run.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
+            return self._verify_resume(run, cfg, steps, env_fn)
+
+    def _verify_resume(self, run: RunDir, cfg: TrainConfig, steps: int | None, env_fn: EnvFn | None) -> VerifyReport:
+        report = VerifyReport(run.path)
+        cfg = quiet(cfg)
+        limit = min(reach(run, steps), cfg.training.total_timesteps)
+        parent = run.info().get("parent")
+        with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
+            half = StopAt(max(limit // 2, 1))
+            straight = play(replace(cfg, output_dir=f"{folder}/straight"), StopAt(limit), parent=parent, env_fn=env_fn)
+            halved = play(replace(cfg, output_dir=f"{folder}/halved"), half, parent=parent, env_fn=env_fn)
+            again = replace(cfg, output_dir=f"{folder}/halved")
+            play(again, StopAt(limit), run=halved, start="resumed", env_fn=env_fn)
+            compare_runs(straight, halved, report)
+        return report
+
+
+# -- training again ---------------------------------------------------------------------------------------------------
+
+
+def quiet(cfg: TrainConfig) -> TrainConfig:
+    """The same training without what only looks on: no pictures, no trackers, no files but its own."""
+    unseen = replace(cfg.logging.wandb, enabled=False)
+    logging = replace(cfg.logging, terminal=False, tensorboard=False, wandb=unseen, sinks=(), video_frequency=0)
+    monitor = replace(cfg.monitor, command=(), url=None)
+    return replace(cfg, logging=logging, monitor=monitor, training=replace(cfg.training, checkpoint_frequency=0))
+
+
+def reach(run: RunDir, steps: int | None) -> int:
+    """How many env steps can be compared."""
+    logged = [steps_of(row) or 0 for row in read_rows(run.logs / "metrics.jsonl")]
+    came = max([*logged, *CheckpointManager(run.path).steps()], default=0)
+    if came == 0:
+        raise RunError(f"run '{run.path}' has logged and saved nothing yet; there is nothing to verify")
+    return came if steps is None else min(steps, came)
+
+
+def legs_of(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> list[Leg]:
+    """The stretches of the run, each under the budget that was in force. Where that is not known, the first budget is
+    trained, and only as far as it goes."""
+    info, limit, first = run.info(), reach(run, steps), cfg.training.total_timesteps
+    budgets = read_budgets(info.get("budgets"))
+    if are_known(budgets):
+        return legs(budgets, limit, ended=info.get("status") == "finished")
+    if info.get("total_timesteps") is None:
+        return [Leg(first, limit)]
+    report.notes.append(
+        f"the budget was changed by a version that did not record when; the first one, {first:,} env steps, is compared"
+    )
+    return [Leg(first, min(limit, first))]
+
+
+def play_legs(
+    plan: Sequence[Leg], cfg: TrainConfig, watcher: StopAt, parent: str | None, env_fn: EnvFn | None
+) -> RunDir:
+    """Train under each budget in turn, as far as it was in force."""
+    run = None
+    for leg in plan:
+        watcher.limit = leg.stop
+        start: Start = "new" if run is None else "extended"
+        budgeted = with_budget(cfg, leg.total_timesteps)
+        if run is None:  # where eval_frequency is auto, the budget the run was started with decides, not an edited one
+            budgeted = replace(cfg, training=replace(cfg.training, total_timesteps=leg.total_timesteps))
+        run = play(budgeted, watcher, parent=parent, run=run, start=start, env_fn=env_fn)
+    assert run is not None, "a plan has at least one leg"
+    return run
+
+
+def play(
+    cfg: TrainConfig,
+    watcher: StopAt,
+    *,
+    parent: str | None = None,
+    run: RunDir | None = None,
+    start: Start = "new",
+    env_fn: EnvFn | None = None,
+) -> RunDir:
+    """Train in a directory of its own, or go on in `run`, with `watcher` looking on."""
+    with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
+        trainer = build_trainer(cfg, env_fn)
+        try:
+            users = user_parts(cfg, env_fn=env_fn)
+            if run is None and parent is not None:
+                warm_start(trainer, cfg, parent)
+            run = run or RunDir.create(cfg, parent=parent)
+            with run.lock():
+                watched = replace(users, callbacks=[*users.callbacks, watcher], sinks=[watcher])
+                execute(trainer, cfg, run, env_fn, watched, signals, start=start)
+        finally:
+            trainer.close()
+        if signals.received is not None:
+            raise KeyboardInterrupt
+    return run
+
+
+class StopAt(Callback):
+    """Ends a run at `limit` env steps as a signal would, and listens to its rows without doing anything."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def on_start(self, trainer: Trainer) -> None:
+        trainer.stops.append(self.limit)
+        if trainer.progress.env_steps >= self.limit and not trainer.budget_spent(trainer.total_timesteps):
+            trainer.request_stop("far enough", interrupted=True)
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        is_over = report.final or trainer.decided is not None
+        if not is_over and trainer.progress.env_steps >= self.limit:
+            trainer.request_stop("far enough", interrupted=True)
+
+    def log(self, row: Row, /) -> None:
+        """A row of metrics."""
+
+    def log_eval(self, row: Row, /) -> None:
+        """An evaluation; it is read from the log, where that of the start is too."""
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class Comparison(StopAt):
+    """Holds a training beside a stored run, row by row and checkpoint by checkpoint."""
+
+    def __init__(self, run: RunDir, report: VerifyReport, limit: int, intact: Collection[int]) -> None:
+        super().__init__(limit)
+        self.manager = CheckpointManager(run.path, report=lambda line: None)
+        self.intact = set(intact)
+        self.steps = set(self.manager.steps())
+        self.report = report
+        self.expected = stored_rows(run)
+
+    def on_start(self, trainer: Trainer) -> None:
+        super().on_start(trainer)
+        trainer.stops += [step for step in self.steps if step > 0]
+        self.compare_state(trainer)
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        super().on_step(trainer, report)
+        self.report.env_steps = trainer.progress.env_steps
+        self.compare_state(trainer)
+
+    def log(self, row: Row, /) -> None:
+        found, stored = comparable(json.loads(encode_row(row))), next(self.expected, {})
+        self.report.rows += 1
+        compare_row("metric", stored, found, self.report)
+
+    def compare_state(self, trainer: Trainer) -> None:
+        step = trainer.progress.env_steps
+        if step not in self.steps:
+            return
+        self.steps.remove(step)  # the end of one budget is the beginning of the next
+        parts = {name: part.state_dict() for name, part in trainer.parts().items()}
+        if step in self.intact:
+            found = first_difference(self.manager.load(step).parts, parts, only=parts)
+        else:
+            found = damaged_tensor(self.manager.path / f"step_{step:012d}", parts)
+        self.report.checkpoints += 1
+        if found is not None:
+            self.report.add(replace(found, env_steps=step))
+
+    def finish(self) -> None:
+        """What the stored run has and the new one never came to."""
+        left = next(self.expected, None)
+        if left is not None and left.get("env_steps", 0) <= self.report.env_steps:
+            self.report.add(Difference("metric", "a row that is not there again", left.get("env_steps")))
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:
+    """Two finished runs: every row of their logs, and the state at their end."""
+    report.rows = compare_logs(one, other, report, "metric", "metrics.jsonl")
+    compare_logs(one, other, report, "evaluation", "evals.jsonl")
+    ends = [CheckpointManager(run.path).load_latest() for run in (one, other)]
+    report.env_steps, report.checkpoints = ends[0].step, 1
+    kept = [name for name in ends[0].parts if name != "logs"]
+    found = first_difference(ends[0].parts, ends[1].parts, only=kept)
+    if found is not None:
+        report.add(replace(found, env_steps=ends[0].step))
+
+
+def compare_logs(
+    stored: RunDir, again: RunDir, report: VerifyReport, kind: str, log: str, limit: float = math.inf
+) -> int:
+    """Two logs row by row, up to `limit` env steps; how many rows the first has."""
+    rows = [[row for row in stored_rows(run, log) if (steps_of(row) or 0) <= limit] for run in (stored, again)]
+    for one, other in zip(*rows, strict=False):
+        compare_row(kind, one, other, report)
+    if len(rows[0]) != len(rows[1]):
+        report.add(Difference(kind, "number of rows", None, len(rows[0]), len(rows[1])))
+    return len(rows[0])
+
+
+def compare_row(kind: str, stored: Row, again: Row, report: VerifyReport) -> None:
+    for name in dict.fromkeys([*stored, *again]):
+        if stored.get(name) != again.get(name):
+            steps = stored.get("env_steps", again.get("env_steps"))
+            report.add(Difference(kind, name, steps, stored.get(name), again.get(name)))
+
+
+def stored_rows(run: RunDir, log: str = "metrics.jsonl") -> Iterator[Row]:
+    return map(comparable, read_rows(run.logs / log))
+
+
+def comparable(row: Mapping[str, Any]) -> Row:
+    """A row without what depends on the clock."""
+    return {name: value for name, value in row.items() if not name.startswith(CLOCK_KEYS)}
+
+
+def first_difference(stored: Mapping[str, Any], again: Mapping[str, Any], *, only: Any) -> Difference | None:
+    """The first leaf, in the order of the parts, that is not the same to the last bit."""
+    return next((found for name in only for found in _differences(stored.get(name), again.get(name), name)), None)
+
+
+def _differences(stored: Any, again: Any, path: str) -> Iterator[Difference]:
+    if hasattr(stored, "copy_into") and hasattr(again, "copy_into"):  # rows of a replay buffer
+        stored, again = (_rows(log) for log in (stored, again))
+    if isinstance(stored, Mapping) and isinstance(again, Mapping):
+        for key in dict.fromkeys([*stored, *again]):
+            yield from _differences(stored.get(key), again.get(key), f"{path}/{key}")
+    elif hasattr(stored, "dtype") and hasattr(again, "dtype"):
+        yield from _array_differences(np.asarray(stored), np.asarray(again), path)
+    elif isinstance(stored, list | tuple) and isinstance(again, list | tuple) and len(stored) == len(again):
+        for number, pair in enumerate(zip(stored, again, strict=True)):
+            yield from _differences(*pair, f"{path}/{number}")
+    elif not _same(stored, again):
+        yield Difference("tensor", path, None, shortened(stored), shortened(again))
+
+
+def _rows(log: Rows) -> dict[str, Any]:
+    """The rows that are alive; an empty log on the disk no longer knows its columns."""
+    return {"start": log.start, "stop": log.stop, **(log.arrays() if log.stop > log.start else {})}
+
+
+def _array_differences(stored: Any, again: Any, path: str) -> Iterator[Difference]:
+    if stored.dtype != again.dtype or stored.shape != again.shape:
+        kinds = [f"{array.dtype}{list(array.shape)}" for array in (stored, again)]
+        yield Difference("tensor", path, None, *kinds)
+        return
+    one, other = (np.ascontiguousarray(array).reshape(-1) for array in (stored, again))
+    width = max(one.itemsize, 1)
+    unequal = (one.view(np.uint8) != other.view(np.uint8)).reshape(-1, width).any(axis=1) if one.size else np.zeros(0)
+    if unequal.any():
+        first = int(unequal.argmax())
+        place = list(map(int, np.unravel_index(first, stored.shape))) if stored.shape else []
+        what = f"{path}{place} and {int(unequal.sum()) - 1} more of {one.size} values"
+        yield Difference("tensor", what, None, one[first].item(), other[first].item())
+
+
+def _same(stored: Any, again: Any) -> bool:
+    both_nan = all(isinstance(value, float) and math.isnan(value) for value in (stored, again))
+    return both_nan or (type(stored) is type(again) and bool(stored == again))
+
+
+def damaged_tensor(folder: Path, parts: Mapping[str, Any]) -> Difference | None:
+    """The first array in the files of a damaged checkpoint that is not what it should be, if that can be told."""
+    for name, state in parts.items():
+        file = folder / f"{name}.safetensors"
+        arrays = flatten(state).arrays
+        most = MAX_HEADER_BYTES + sum(array.nbytes for array in arrays.values())
+        try:
+            if file.stat().st_size > most:  # its checksum is wrong, so its length may be anything
+                continue
+            stored = parse_blob(np.fromfile(file, np.uint8, most), file.name)
+        except (OSError, CheckpointError):
+            continue
+        found = first_difference({name: stored}, {name: {key: arrays.get(key) for key in stored}}, only=[name])
+        if found is not None:
+            return found
+    return None
+
+
+def shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,112 @@
+"""Follows running experiments from outside: reads what they write and shows it. Nothing here can disturb a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
+from rl_training.experiments.launching.group_display import GroupView, Row
+from rl_training.experiments.launching.group_runner import latest_progress
+from rl_training.logging.progress_display import RateMeter
+from rl_training.runs.directory import RunDir
+from rl_training.runs.index import OTHER_FOLDERS, describe
+from rl_training.system.json_lines import steps_of, tail_rows
+from rl_training.types import RLTrainingError, RunError
+
+
+@dataclass
+class Watched:
+    """One run that is followed."""
+
+    run: RunDir
+    total: int | None = None
+    status: str = "running"
+    meter: RateMeter = field(default_factory=RateMeter)
+    progress: dict[str, Any] = field(default_factory=dict)
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    """Those that were seen, oldest first."""
+
+    def look(self, now: float) -> list[dict[str, Any]]:
+        """Read what is new; returns the alerts that were not there before."""
+        self.progress |= latest_progress(self.run.logs / "metrics.jsonl")
+        self.meter.update(self.progress.get("env_steps", 0), now)
+        rows = tail_rows(self.run.logs / "alerts.jsonl")
+        new = [row for row in rows if row not in self.alerts]
+        self.alerts += new
+        with suppress(RunError):  # the directory is going away, or is just being made
+            self.status = str(describe(self.run.path, config=False)["status"])
+        return new
+
+    def row(self) -> Row:
+        steps = self.progress.get("env_steps")
+        score = self.progress.get(EVALUATION, self.progress.get(TRAINING))
+        name = self.run.path.name
+        if self.status != "running" or steps is None:
+            return Row(name, self.status, steps, self.total, score)
+        left = self.meter.seconds_left(steps, self.total)
+        return Row(name, self.status, steps, self.total, score, self.meter.rate, left)
+
+
+class Watcher:
+    """Follows the given runs until they have ended or, without any, whatever runs in `output_dir`."""
+
+    def __init__(self, output_dir: str | Path, view: GroupView, runs: Sequence[RunDir] = ()) -> None:
+        self.output_dir = Path(output_dir).expanduser()
+        self.view = view
+        self.watched = {run.path: watch(run) for run in runs}
+        self.follows_all = not runs
+        self._known: set[str] = set()
+
+    def follow(self, interval: float) -> None:
+        """Until nothing that is watched runs any more."""
+        try:
+            while self.look():
+                time.sleep(interval)
+        finally:
+            self.view.close()
+
+    def look(self) -> bool:
+        """One look at all of them; whether one still runs."""
+        if self.follows_all:
+            self._find_new()
+        now = time.monotonic()
+        for path, one in self.watched.items():
+            before = one.status
+            for alert in one.look(now):
+                self.view.message(f"{path.name}: {alert_text(alert)}")
+            if one.status != before:
+                self.view.event(f"{path.name}: {', '.join([one.status, *one.row().facts()])}")
+        self.view.show(self.rows())
+        return any(one.status == "running" for one in self.watched.values())
+
+    def rows(self) -> list[Row]:
+        return [one.row() for one in self.watched.values()]
+
+    def _find_new(self) -> None:
+        """Runs that somebody trains at this moment and that were not seen before."""
+        for lock in sorted(self.output_dir.glob("*/.lock")):
+            folder = lock.parent
+            if folder.name in self._known or folder.name in OTHER_FOLDERS:
+                continue
+            with suppress(RunError):
+                if describe(folder, config=False)["status"] == "running":
+                    self._known.add(folder.name)
+                    self.watched[folder.absolute()] = watch(RunDir(folder))
+
+
+def watch(run: RunDir) -> Watched:
+    """A run to follow, with its budget where its config can be read."""
+    total = None
+    with suppress(RLTrainingError):
+        total = run.info().get("total_timesteps") or run.config(secrets=False).training.total_timesteps
+    return Watched(run, total)
+
+
+def alert_text(alert: dict[str, Any]) -> str:
+    """A row of alerts.jsonl in a line."""
+    return f"alert {alert.get('rule')}: {alert.get('message')} (at {steps_of(alert) or 0:,} env steps)"

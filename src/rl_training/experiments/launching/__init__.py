@@ -1,0 +1,1 @@
+"""Starting many runs: groups of seeds, sweeps, searches for hyperparameters."""

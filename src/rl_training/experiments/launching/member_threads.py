@@ -1,0 +1,137 @@
+"""Members of a group or a sweep as threads of this process, for the compiled lane: they share compiled programs.
+
+A program leaves Python alone while it computes, so threads share the cores as processes would, without starting,
+tracing and loading the same program a hundred times. Seeds and the values of numeric hyperparameters are inputs of one
+program; what changes shapes makes another. Each is an ordinary run; to the group runner a thread looks like a process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_training.config.schema import TrainConfig
+from rl_training.experiments.launching.members import CONFIG_CODE, Member, RunSet
+from rl_training.system.error_text import TEXT_LIMIT, message_of, traceback_text
+from rl_training.system.signals import StopSignals
+from rl_training.trust.consent import Consent, scope
+from rl_training.types import ConfigError, RLTrainingError
+
+if TYPE_CHECKING:
+    from rl_training.experiments.launching.group_runner import Start
+
+MOST_TOGETHER = 128
+"""Runs of a group that an accelerator advances together where the user says nothing."""
+
+
+class MemberThread:
+    """One member in motion; `words` are those of the command that a process would be started with."""
+
+    def __init__(self, runs: RunSet, member: Member, words: Sequence[str], log: Path) -> None:
+        self.pid = os.getpid()
+        self.runs, self.member, self.words, self.log = runs, member, words, log
+        self.consent: Consent = runs.consent(member)
+        self.signals = StopSignals()
+        self.exit_code: int | None = None
+        self.thread = threading.Thread(target=self._run, name=runs.label(member))
+        self.thread.start()
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        return None if self.thread.is_alive() else self.exit_code
+
+    def wait(self) -> int | None:
+        self.thread.join()
+        return self.exit_code
+
+    def send_signal(self, number: int) -> None:
+        """Ask it to save and stop."""
+        self.signals.receive(signal.Signals(number))
+
+    def _run(self) -> None:
+        try:
+            self.exit_code = self._train()
+        except Exception as error:  # one failing member does not end the others
+            kind = "" if isinstance(error, RLTrainingError) else f"unexpected {type(error).__name__}: "
+            text = "" if isinstance(error, RLTrainingError) else traceback_text(error)
+            with open(self.log, "a", encoding="utf-8") as output:
+                output.write(f"{text}error: {kind}{message_of(error, TEXT_LIMIT)}\n")
+            self.exit_code = CONFIG_CODE if isinstance(error, ConfigError) else 1
+
+    def _train(self) -> int:
+        from rl_training.trainer import resume, train
+
+        flags = dict(word.split("=", 1) for word in self.words if word.startswith("--") and "=" in word)
+        if self.words[0] == "resume":
+            total = flags.get("--total-timesteps")
+            steps = None if total is None else int(total)
+            trusted = "--trust-plugins" in self.words
+            return resume(self.words[1], total_timesteps=steps, signals=self.signals, trust_plugins=trusted).exit_code
+        with scope(self.consent):
+            return train(
+                replace(
+                    self.runs.config(self.member.trial), seed=self.member.seed, output_dir=str(self.runs.output_dir)
+                ),
+                init_from=flags.get("--init-from"),
+                source=Path(flags["--config"]).read_text(encoding="utf-8"),
+                argv=["rl", *self.words],
+                group=self.runs.group_of(self.member),
+                sweep=self.runs.sweep,
+                signals=self.signals,
+            ).exit_code
+
+
+@contextmanager
+def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | None]:
+    """How the group runner starts these members as threads; None where they need processes of their own."""
+    from rl_training.assembly.devices import pinned_threads
+
+    configs = [runs.config(trial) for trial in sorted({member.trial or 0 for member in members})]
+    with scope(least([runs.consent(member) for member in members])):
+        together = share_a_process(configs)
+    if not together:
+        yield None
+        return
+    secrets = runs.redactor.needed_values
+    os.environ.update(secrets)
+    try:
+        # around all threads, because each would put back what it found while others still compute
+        with pinned_threads(configs[0].training.num_threads, "jax"):
+            yield partial(MemberThread, runs)
+    finally:
+        for name in secrets:
+            del os.environ[name]
+
+
+def least(consents: Sequence[Consent]) -> Consent:
+    """The one that allows least."""
+    return next((consent for consent in consents if consent.level == "none"), consents[0])
+
+
+def for_many(cfg: TrainConfig, count: int) -> TrainConfig:
+    """A config for `count` seeds: on an accelerator, compiled runs that nobody divided otherwise are one program."""
+    if count == 1 or cfg.training.runs_per_program > 1 or not share_a_process([cfg]):
+        return cfg
+    from rl_training.jax.training.batched_runs import is_accelerated
+
+    together = min(count, MOST_TOGETHER) if is_accelerated() else 1
+    return replace(cfg, training=replace(cfg.training, runs_per_program=together))
+
+
+def share_a_process(configs: Sequence[TrainConfig]) -> bool:
+    """Whether all are compiled runs and agree on what a process has only once: its device and threads."""
+    first = configs[0]
+    once = (first.backend, first.device, first.training.num_threads)
+    if first.backend != "jax" or any((cfg.backend, cfg.device, cfg.training.num_threads) != once for cfg in configs):
+        return False
+    from rl_training.assembly.build import against_compiling, check_supported
+
+    check_supported(first)
+    return all(cfg.lane != "host" and against_compiling(cfg) is None for cfg in configs)

@@ -1,0 +1,332 @@
+"""A sweep on disk: `<output_dir>/sweeps/<algo>__<env>__<stamp>/`, with the frozen config of every trial.
+
+Each trial is a group of seeds, each seed an ordinary run; what sweeps and groups share is in `members`, and starting
+the members is `group_runner`'s work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rl_training.config.loading import config_to_mapping, load_config, parse_stored, read_yaml
+from rl_training.config.schema import TrainConfig
+from rl_training.config.sweeps import SweepConfig, seeds_of, trials_of
+from rl_training.config.yaml_reader import dump_mapping
+from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
+from rl_training.experiments.analysis.group_summary import aggregate
+from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group, group_directories
+from rl_training.experiments.launching.members import Member, RunSet, directories, no_record, read_record, seals_in
+from rl_training.runs.directory import RunDir, public_config, public_sha256
+from rl_training.runs.names import Names, claim_directory, name_part, pick, readable_errors
+from rl_training.runs.redaction import Redactor, restore, with_secrets
+from rl_training.system.atomic_io import atomic_write
+from rl_training.types import ConfigError, RunError
+
+SCHEMA = 1
+FOLDER, RECORD = "sweeps", "sweep.json"
+LATEST_GROUP, LATEST_SWEEP = "latest-group", "latest-sweep"
+BASE = "base.yaml"
+"""What the trials of a sweep that grows are made from."""
+SUBFOLDERS = ("configs", "logs", "plots")
+MAX_RUNS = 100_000
+
+
+@dataclass(frozen=True)
+class SweepInfo:
+    """What `sweep.json` holds besides the members."""
+
+    id: str
+    name: str | None
+    algo: str
+    env_id: str
+    output_dir: str
+    """As the config says it."""
+    started: str
+    argv: list[str]
+    jobs: int
+    retries: int
+    trials: list[dict[str, Any]]
+    """What each trial changes, by dotted key; secrets are `${env:NAME}`."""
+    totals: list[int]
+    """Env steps of each trial."""
+
+
+class Sweep(RunSet):
+    """One sweep: many configs, each with one or more seeds."""
+
+    kind = "sweep"
+    record = RECORD
+    info: SweepInfo
+    is_own = False
+    """What its further trials are made from was written here, so that they are the user's own too."""
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.path)!r}, trials={len(self.info.trials)})"
+
+    @classmethod
+    def create(
+        cls,
+        sweep: SweepConfig,
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        seeds: Sequence[int] = (),
+        argv: Sequence[str] = (),
+        source: str | None = None,
+        trials: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Sweep:
+        """A new sweep with the config of every trial checked and frozen. `overrides` hold for all trials; `seeds` and
+        `trials` take the place of the file's. Without any trial it is there to grow: see `add_trial`."""
+        trials = trials_of(sweep) if trials is None else trials
+        configs = [_trial_config(sweep.base_config, overrides or {}, trial, i) for i, trial in enumerate(trials)]
+        if len({cfg.output_dir for cfg in configs}) > 1:
+            raise ConfigError("the runs of a sweep lie in one output_dir; it cannot be swept")
+        redactor = Redactor()
+        public = [public_config(cfg, redactor) for cfg in configs]
+        redactor.warn_about_needed()
+        members = [
+            Member(seed, public_sha256({**tree, "seed": seed}), trial=number)
+            for number, tree in enumerate(public)
+            for seed in (seeds or seeds_of(sweep) or [tree["seed"]])
+        ]
+        if len(members) > MAX_RUNS:
+            raise ConfigError(f"a sweep of {len(members)} runs is too large; at most {MAX_RUNS}")
+        first = configs[0] if configs else _trial_config(sweep.base_config, overrides or {}, {}, 0)
+        base = public[0] if public else public_config(first, redactor)
+        name = f"{name_part(first.algo)}__{name_part(first.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
+        with readable_errors(f"cannot create a sweep in output_dir '{first.output_dir}'"):
+            path = claim_directory(Path(restore(first.output_dir)).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
+            for number, tree in enumerate(public):
+                atomic_write(path / "configs" / trial_file(number), dump_mapping(tree).encode())
+            if not trials:
+                atomic_write(path / "configs" / BASE, dump_mapping(base).encode())
+            text = redactor.text(source or "")
+            atomic_write(path / "configs" / "source.yaml", text.encode(errors="surrogateescape"))
+        info = SweepInfo(
+            id=path.name,
+            name=base["name"],
+            algo=base["algo"],
+            env_id=base["env_id"],
+            output_dir=base["output_dir"],
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            argv=redactor.argv(argv),
+            jobs=sweep.parallel_jobs,
+            retries=sweep.retries,
+            trials=[redactor.mapping(trial) for trial in trials],
+            totals=[cfg.training.total_timesteps for cfg in configs],
+        )
+        made = cls(path, info, members, redactor)
+        made.planned_here = made.is_own = True
+        for number, tree in enumerate(public):
+            made.seal(trial_file(number), tree)
+        if not trials:
+            made.seal(BASE, base)
+        made.save()
+        return made
+
+    @classmethod
+    def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Sweep:
+        """A sweep by path, or in `<output_dir>/sweeps` by its name, the `name:` of its config or a unique prefix."""
+        try:
+            path = Path(path_or_name).expanduser()
+            if not (path / RECORD).is_file():
+                path = _find(path, Path(output_dir).expanduser() / FOLDER)
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
+            raise RunError(f"no sweep {str(path_or_name)[:100]!r}: {error}") from None
+        info, members, seals = _read(path)
+        sweep = cls(path, info, members, Redactor())
+        sweep.seals = seals
+        sweep.observe()
+        return sweep
+
+    @property
+    def sweep(self) -> str:
+        return self.info.id
+
+    def config_file(self, trial: int | None = None) -> Path:
+        return self.path / "configs" / trial_file(trial or 0)
+
+    def group_of(self, member: Member) -> str:
+        return f"{self.info.id}/{_trial_name(member.trial)}"
+
+    def label(self, member: Member) -> str:
+        return f"trial {member.trial} seed {member.seed}"
+
+    def log(self, member: Member) -> Path:
+        return self.path / "logs" / f"{_trial_name(member.trial)}_seed{member.seed}.log"
+
+    def total(self, member: Member) -> int:
+        return self.info.totals[member.trial or 0]
+
+    def record_fields(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **super().record_fields()}
+
+    def add_trial(self, values: Mapping[str, Any]) -> int:
+        """Freeze the config of a further trial of a sweep that grows; returns its number."""
+        number = len(self.info.trials)
+        path = self.path / "configs" / BASE
+        cfg = parse_stored(read_yaml(path), values, source=str(path))
+        with readable_errors(f"cannot write the config of trial {number} in '{self.path}'"):
+            tree = {**config_to_mapping(cfg), "base": None}
+            atomic_write(self.path / "configs" / trial_file(number), dump_mapping(tree).encode())
+        if self.is_own:
+            self.seal(trial_file(number), tree)
+        self.info.trials.append(dict(values))
+        self.info.totals.append(cfg.training.total_timesteps)
+        return number
+
+    def add_member(self, trial: int, seed: int) -> Member:
+        """A further run of a trial."""
+        tree = read_yaml(self.path / "configs" / trial_file(trial))
+        member = Member(seed, public_sha256({**tree, "seed": seed}), trial=trial)
+        self.members.append(member)
+        self.save()
+        return member
+
+    def to_run(self, *, retry_failed: bool) -> list[Member]:
+        """The members that are not finished; those that failed only where somebody wants them tried again."""
+        return [member for member in self.unfinished() if retry_failed or member.status != "failed"]
+
+
+def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
+    """The final score of every run, and what the seeds of each trial say together; the best trial first."""
+    metrics = {member.key: sweep.final_metrics(member) for member in sweep.members}
+    metric = EVALUATION if any(EVALUATION in row for row in metrics.values()) else TRAINING
+    trials: list[dict[str, Any]] = []
+    for number, values in enumerate(sweep.info.trials):
+        members = [member for member in sweep.members if member.trial == number]
+        runs: list[dict[str, Any]] = [
+            {
+                "seed": member.seed,
+                "run": member.run,
+                "status": member.status,
+                "reason": member.reason,
+                "env_steps": metrics[member.key].get("env_steps"),
+                "return": metrics[member.key].get(metric),
+            }
+            for member in members
+        ]
+        scores = [run["return"] for run in runs if run["status"] == "finished" and run["return"] is not None]
+        result = {"num_scores": len(scores), "return": aggregate(scores), "runs": runs}
+        trials.append({"trial": number, "values": values, **result})
+    trials.sort(key=lambda trial: -trial["return"]["iqm"]["value"] if trial["return"] else float("inf"))
+    return {"schema": SCHEMA, "sweep": sweep.info.id, "name": sweep.info.name, "metric": metric, "trials": trials}
+
+
+def write_sweep_summary(sweep: Sweep) -> dict[str, Any]:
+    """Compute `summary.json` and write it."""
+    summary = summarize_sweep(sweep)
+    with readable_errors(f"cannot write summary.json in '{sweep.path}'"):
+        atomic_write(sweep.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
+    return summary
+
+
+def write_slurm_script(sweep: Sweep) -> Path:
+    """`slurm.sh` in the sweep's folder: an array job with one task per run, at most `jobs` of them at a time.
+
+    A task that is asked to stop saves and is queued again; running the script once more continues what is left.
+    """
+    folder = sweep.path.absolute()
+    words = [sys.executable, "-m", "rl_training", "sweep", "--resume", str(folder)]
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={sweep.info.id}",
+        f"#SBATCH --array=0-{len(sweep.members) - 1}%{sweep.info.jobs}",
+        f"#SBATCH --output={shlex.quote(str(folder / 'logs' / 'slurm_%A_%a.out'))}",
+        "#SBATCH --ntasks=1",
+        "#SBATCH --requeue",
+        "#SBATCH --signal=B:USR1@120",
+        f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
+        f'exec {shlex.join(words)} --only "$SLURM_ARRAY_TASK_ID"',
+    ]
+    script = folder / "slurm.sh"
+    with readable_errors(f"cannot write '{script}'"):
+        atomic_write(script, "\n".join([*lines, ""]).encode())
+        script.chmod(0o755)
+    return script
+
+
+def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
+    """The run of this path or name or, where no single run fits, the group or the sweep.
+
+    `latest` is a run; the newest group is `latest-group`, the newest sweep `latest-sweep`.
+    """
+    if named == LATEST_SWEEP:
+        return Sweep.open("latest", output_dir)
+    if named == LATEST_GROUP:
+        groups = group_directories(Path(output_dir).expanduser())
+        return SeedGroup.open(groups[-1] if groups else named, output_dir)
+    found, refusal = None, RunError()
+    try:
+        found = find_run_or_group(named, output_dir)
+    except RunError as error:
+        refusal = error
+    is_exact = found is not None and (named == "latest" or found.path.name == Path(named).name)
+    if found is not None and (is_exact or isinstance(found, SeedGroup)):
+        return found
+    try:
+        sweep = Sweep.open(named, output_dir)
+    except RunError as error:
+        if found is not None:
+            return found
+        looks_like_sweep = os.path.exists(os.path.join(named, RECORD)) or " fits " in str(error)
+        raise error if looks_like_sweep else refusal from None
+    if found is not None and found.info().get("sweep") != sweep.info.id:
+        raise RunError(f"'{named}' fits run '{found.path.name}' and sweep '{sweep.info.id}'; type more of the name")
+    return sweep
+
+
+def trial_file(trial: int) -> str:
+    return f"{_trial_name(trial)}.yaml"
+
+
+def _trial_name(trial: int | None) -> str:
+    return f"trial_{trial or 0:03d}"
+
+
+def _trial_config(base: str, overrides: Mapping[str, Any], trial: Mapping[str, Any], number: int) -> TrainConfig:
+    """What a trial trains, references as they are; a value that fits the base alone may still not fit beside the
+    others of its trial, or a variable not be set."""
+    try:
+        cfg = load_config(base, {**overrides, **trial})
+        with_secrets(cfg)
+        return cfg
+    except ConfigError as error:
+        raise ConfigError(f"trial {number} ({', '.join(trial)}): {error}") from None
+
+
+def _find(path: Path, folder: Path) -> Path:
+    sweeps = directories(folder, RECORD)
+    if len(path.parts) != 1:
+        raise RunError(f"no sweep '{path}': there is no such directory")
+    if not sweeps:
+        raise RunError(f"no sweep '{path}': '{folder}' holds no sweeps; `rl sweep FILE` makes one")
+    return sweeps[-1] if str(path) == "latest" else pick(str(path), sweeps, _given_names, "sweep")
+
+
+def _given_names(sweep: Path) -> Names:
+    try:
+        info = _read(sweep)[0]
+    except RunError:
+        return Names()
+    return Names(info.name, info.id)
+
+
+def _read(path: Path) -> tuple[SweepInfo, list[Member], dict[str, str | None]]:
+    record, members = read_record(path, "sweep", RECORD, SCHEMA)
+    try:
+        info = SweepInfo(**{name: record[name] for name in SweepInfo.__dataclass_fields__})
+        trials = {member.trial for member in members}
+        grows = (path / "configs" / BASE).exists()  # killed between a trial and its first run
+        if (trials != set(range(len(info.trials))) and not grows) or len(info.totals) != len(info.trials):
+            raise ValueError("trials and members do not agree")
+    except (KeyError, TypeError, ValueError) as error:
+        raise no_record(path / RECORD, "sweep", error) from error
+    return info, members, seals_in(record)

@@ -1,0 +1,254 @@
+"""A search for hyperparameters on disk: a sweep whose trials are chosen one by one, with the study that chooses them.
+
+The folder is that of a sweep (`<output_dir>/sweeps/...`), so everything that knows sweeps knows it; beside `sweep.json`
+lie `tune.json` (what is searched, and how) and `study.journal` (Optuna's own record). One process runs a search.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.config.sweeps import SweepConfig
+from rl_training.config.tuning import TuneConfig, parse_tune
+from rl_training.experiments.analysis import statistics
+from rl_training.experiments.keeping.filters import find_key
+from rl_training.experiments.launching.auto_tuner import ask, decoded, distributions, make_study, optuna_here
+from rl_training.experiments.launching.group_runner import GroupRunner
+from rl_training.experiments.launching.members import Member
+from rl_training.experiments.launching.sweeps import BASE, Sweep, trial_file
+from rl_training.runs.index import REWARDS
+from rl_training.runs.names import readable_errors
+from rl_training.system.atomic_io import atomic_write
+from rl_training.types import ConfigError, RunError
+
+RECORD, JOURNAL = "tune.json", "study.journal"
+TRIAL = "trial"
+"""Where a trial of the study keeps its number in the sweep."""
+AGGREGATES: dict[str, Callable[[Any], Any]] = {
+    "iqm": statistics.iqm,
+    "mean": statistics.mean,
+    "median": statistics.median,
+    "min": lambda scores: scores.min(axis=-1),
+    "max": lambda scores: scores.max(axis=-1),
+}
+
+
+class Tuning:
+    """One search: asks the study for trials, gives their runs to a `GroupRunner`, and tells the study how they end."""
+
+    def __init__(self, sweep: Sweep, config: TuneConfig) -> None:
+        self.sweep = sweep
+        self.config = config
+        with optuna_here():
+            from optuna.storages import JournalStorage
+            from optuna.storages.journal import JournalFileBackend
+
+            storage = JournalStorage(JournalFileBackend(str(sweep.path.absolute() / JOURNAL)))
+            self.study = make_study(
+                direction=config.direction, pruner=config.pruner, storage=storage, name=sweep.info.id
+            )
+        self.space = distributions({**config.ranges, **config.sweep})
+        self.open: dict[int, Any] = {}
+        """Trials whose seeds are not all through: number in the sweep to trial of the study."""
+
+    @classmethod
+    def create(
+        cls,
+        config: TuneConfig,
+        *,
+        overrides: Mapping[str, Any] | None = None,
+        argv: Sequence[str] = (),
+        source: str | None = None,
+    ) -> Tuning:
+        """A new search; `overrides` hold for every trial."""
+        taken = sorted({*config.ranges, *config.sweep} & set(overrides or {}))
+        if taken:
+            raise ConfigError(f"{', '.join(taken)}: searched, and given as a flag; drop one of the two")
+        with optuna_here():  # before there is a folder
+            plan = SweepConfig(config.base_config, parallel_jobs=config.parallel_jobs, retries=config.retries)
+            sweep = Sweep.create(plan, overrides=overrides, argv=argv, source=source, trials=[])
+        with readable_errors(f"cannot write {RECORD} in '{sweep.path}'"):
+            record = {**dataclasses.asdict(config), "base_config": "configs/base.yaml"}
+            text = json.dumps(record, indent=2)
+            atomic_write(sweep.path / RECORD, text.encode() + b"\n")
+        sweep.seal(RECORD, json.loads(text))
+        sweep.save()
+        return cls(sweep, config)
+
+    @classmethod
+    def open_existing(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Tuning:
+        """A search by path, name or `latest`."""
+        sweep = Sweep.open(path_or_name, output_dir)
+        try:
+            record = json.loads((sweep.path / RECORD).read_bytes())
+            parts = (sweep.stored(sweep.path / RECORD, dict(record)), sweep.stored(sweep.path / "configs" / BASE))
+            sweep.is_own = all(part.is_own for part in parts)
+            record["base_config"] = str(sweep.path.absolute() / "configs" / "base.yaml")
+            return cls(sweep, parse_tune(record, source=str(sweep.path / RECORD)))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunError(f"'{sweep.path}' is no search that `rl tune` can go on with ({error})") from error
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def feed(self, runner: GroupRunner) -> list[Member]:
+        """What to start next; called again and again while the search runs."""
+        new: list[Member] = []
+        retried = {member.key for member in runner.waiting}
+        for number, trial in list(self.open.items()):
+            new += self._go_on(number, trial, retried)
+        while len(self.open) < runner.jobs and self.num_asked() < self.config.num_trials:
+            new += self._begin()
+        return new
+
+    def resume(self) -> list[Member]:
+        """Take up the trials that were open when the search was stopped or killed; the runs to go on with."""
+        from optuna.trial import Trial, TrialState
+
+        waiting: list[Member] = []
+        for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            trial = Trial(self.study, frozen._trial_id)
+            number = frozen.user_attrs.get(TRIAL)
+            if number is None or number >= len(self.sweep.info.trials):  # killed between asking and writing it down
+                waiting += self._add(trial)
+                continue
+            self.open[number] = trial
+            members = self._members(number)
+            waiting += [member for member in members[-1:] if member.status != "finished"]
+            if not members:
+                waiting.append(self.sweep.add_member(number, self.config.seeds[0]))
+        return waiting
+
+    def num_asked(self) -> int:
+        return len(self.study.get_trials(deepcopy=False))
+
+    def _begin(self) -> list[Member]:
+        return self._add(ask(self.study, self.space, self.config.sampler, self.config.draw_seed))
+
+    def _add(self, trial: Any) -> list[Member]:
+        """Write a trial down and start its first seed; values that do not go together count as failed."""
+        from optuna.trial import TrialState
+
+        trial.set_user_attr(TRIAL, len(self.sweep.info.trials))
+        try:
+            number = self.sweep.add_trial(self._values(trial))
+        except ConfigError as error:
+            trial.set_user_attr(TRIAL, None)
+            trial.set_user_attr("reason", str(error))
+            self.study.tell(trial, state=TrialState.FAIL)
+            return []
+        self.open[number] = trial
+        return [self.sweep.add_member(number, self.config.seeds[0])]
+
+    def _values(self, trial: Any) -> dict[str, Any]:
+        """What a trial changes; the study's record may say anything, the search only what it searches."""
+        values = decoded(trial.params)
+        for key, value in values.items():
+            searched = key in self.config.ranges or value in self.config.sweep.get(key, ())
+            if not searched or (key in self.config.ranges and not isinstance(value, int | float)):
+                raise RunError(
+                    f"'{self.sweep.path / JOURNAL}' sets {key}, which is not searched; restore it from a backup"
+                )
+        return values
+
+    def _go_on(self, number: int, trial: Any, retried: set[Any]) -> list[Member]:
+        """The next seed of a trial whose latest has ended, or the end of the trial."""
+        from optuna.trial import TrialState
+
+        members = self._members(number)
+        latest = members[-1]
+        if latest.status in ("failed", "killed") and latest.key not in retried:
+            self._close(number, trial, None, TrialState.FAIL)
+        if latest.status != "finished" or number not in self.open:
+            return []
+        scores = [self.score(member) for member in members]
+        if scores[-1] is None:
+            self._close(number, trial, None, TrialState.FAIL)
+            return []
+        with optuna_here():
+            trial.report(scores[-1], step=len(scores) - 1)
+        if len(scores) == len(self.config.seeds):
+            self._close(number, trial, self.aggregate(scores), TrialState.COMPLETE)
+            return []
+        with optuna_here():
+            is_worse = trial.should_prune()
+        if is_worse:
+            self._close(number, trial, None, TrialState.PRUNED)
+            return []
+        return [self.sweep.add_member(number, self.config.seeds[len(scores)])]
+
+    def _close(self, number: int, trial: Any, value: float | None, state: Any) -> None:
+        del self.open[number]
+        self.study.tell(trial, value, state)
+
+    def _members(self, number: int) -> list[Member]:
+        return [member for member in self.sweep.members if member.trial == number]
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
+    def score(self, member: Member) -> float | None:
+        """The metric that is tuned, at the end of a run; None where the run has no such number."""
+        metrics = self.sweep.final_metrics(member)
+        column = find_key(self.config.metric).column
+        names = {"reward": REWARDS, "loss": ("train/loss",)}.get(column, (self.config.metric,))
+        value = next((metrics[name] for name in names if metrics.get(name) is not None), None)
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+    def aggregate(self, scores: Sequence[float | None]) -> float:
+        return float(AGGREGATES[self.config.aggregate](np.array(scores, np.float64)))
+
+    def trials(self) -> list[dict[str, Any]]:
+        """Every trial: its values, its state and what its seeds scored; the best first, then those without a value."""
+        from optuna.trial import TrialState
+
+        found = []
+        for frozen in self.study.get_trials(deepcopy=False):
+            scores = [frozen.intermediate_values[step] for step in sorted(frozen.intermediate_values)]
+            is_complete = frozen.state is TrialState.COMPLETE  # a pruned one has the score of its last seed
+            found.append(
+                {
+                    "trial": frozen.user_attrs.get(TRIAL),
+                    "state": frozen.state.name.lower(),
+                    "value": frozen.value if is_complete else None,
+                    "values": decoded(frozen.params),
+                    "scores": scores,
+                    "reason": frozen.user_attrs.get("reason"),
+                }
+            )
+        sign = -1.0 if self.config.direction == "maximize" else 1.0
+        return sorted(found, key=lambda row: math.inf if row["value"] is None else sign * row["value"])
+
+    def best(self) -> dict[str, Any] | None:
+        """The best trial that ran all its seeds."""
+        return next((row for row in self.trials() if row["value"] is not None), None)
+
+    def importance(self) -> dict[str, float]:
+        """How much of the difference between good and bad trials each key explains, the largest first; they sum to 1.
+
+        PED-ANOVA (Watanabe et al. 2023, arXiv:2304.10255); empty while there are too few trials to say.
+        """
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+        from optuna.trial import TrialState
+
+        done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if len({trial.value for trial in done}) < 4:
+            return {}
+        with optuna_here():
+            return dict(get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator()))
+
+    def export_best(self, target: str | Path) -> Path:
+        """Write the config of the best trial, to train it with `rl train`."""
+        best, path = self.best(), Path(target).expanduser()
+        if best is None:
+            raise RunError(f"'{self.sweep.path}' has no trial that ran all its seeds yet; there is no best one")
+        source = self.sweep.path / "configs" / trial_file(best["trial"])
+        with readable_errors(f"cannot write '{path}'"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(path, source.read_bytes())
+        return path

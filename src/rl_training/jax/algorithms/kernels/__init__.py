@@ -1,0 +1,1 @@
+"""Hand-written gradients of the JAX algorithms."""

@@ -1,0 +1,1 @@
+"""Replay of the compiled lane as a pytree."""

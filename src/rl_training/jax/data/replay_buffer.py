@@ -1,0 +1,144 @@
+"""The replay of the compiled lane: a ring of transitions as a pytree that the driver owns and writes in place.
+
+Row g since the beginning is step g // num_envs of environment g % num_envs and lies at g % capacity, as in
+`rl_training.data.replay_buffer`; checkpoints write only the rows that are new. The ring is an argument of the program
+that is given away (donated) and never passes through a `cond`: either would copy it at every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.jax.types import Array, Batch
+from rl_training.types import CheckpointError, Progress, StateDict
+
+FIELDS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
+
+
+class Ring(NamedTuple):
+    """The last `capacity` transitions."""
+
+    rows: dict[str, Any]
+    """(capacity, ...) by the names in FIELDS."""
+    written: Any
+    """Rows so far up to the first `capacity`, then `capacity` and the place of the next row: see `folded`."""
+
+
+def empty_ring(row: Batch, capacity: int) -> Ring:
+    """Room for `capacity` rows like those of one step of all environments, (N, ...)."""
+    rows = {name: jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape[1:]), x.dtype), row[name]) for name in FIELDS}
+    return Ring(rows, jnp.zeros((), jnp.uint32))
+
+
+def capacity_of(ring: Ring) -> int:
+    return int(ring.rows["rewards"].shape[0])
+
+
+def store(ring: Ring, row: Batch) -> Ring:
+    """One step of all N environments over the oldest one; the capacity is a multiple of N."""
+    num_envs = row["rewards"].shape[0]
+    start = (ring.written % capacity_of(ring)).astype(jnp.int32)
+    rows = jax.tree.map(
+        lambda ring, new: jax.lax.dynamic_update_slice_in_dim(ring, new.astype(ring.dtype), start, axis=0),
+        ring.rows,
+        {name: row[name] for name in FIELDS},
+    )
+    written, capacity = ring.written + np.uint32(num_envs), np.uint32(capacity_of(ring))
+    return Ring(rows, jnp.where(written == 2 * capacity, capacity, written))
+
+
+def folded(written: int, capacity: int) -> np.uint32:
+    """A count of rows as a ring holds it: below 2 x capacity, so that it never wraps, and the same modulo capacity."""
+    return np.uint32(written if written < capacity else capacity + written % capacity)
+
+
+def sample(ring: Ring, key: Array, batch_size: int, *, num_envs: int, n_step: int, gamma: Any) -> Batch:
+    """B transitions with replacement, all alike likely, as n-step ones: rewards summed, `discounts` for what follows.
+
+    A window has `n_step` rows, fewer where its episode ends. The newest n_step - 1 steps wait until theirs are there.
+    """
+    capacity = np.uint32(capacity_of(ring))
+    size = jnp.minimum(ring.written, capacity)
+    starts = jnp.maximum(size // num_envs, np.uint32(n_step)) - np.uint32(n_step - 1)  # steps that can begin a window
+    drawn = jax.random.bits(key, (batch_size,)) % (starts * np.uint32(num_envs))
+    first = last = (ring.written - size + drawn) % capacity
+    rewards, terminated, truncated = outcomes(ring, first)
+    discounts = jnp.full(batch_size, gamma, jnp.float32)
+    for i in range(1, n_step):
+        goes_on = ~(terminated | truncated) & (drawn + np.uint32(i * num_envs) < size)
+        last = jnp.where(goes_on, (last + np.uint32(num_envs)) % capacity, last)
+        reward, ends, cuts = outcomes(ring, last)
+        rewards = rewards + jnp.where(goes_on, discounts * reward, 0.0)
+        discounts = jnp.where(goes_on, gamma * discounts, discounts)
+        terminated, truncated = (jnp.where(goes_on, new, old) for new, old in ((ends, terminated), (cuts, truncated)))
+    return {
+        "obs": rows_at(ring.rows["obs"], first),
+        "actions": rows_at(ring.rows["actions"], first),
+        "rewards": rewards,
+        "next_obs": rows_at(ring.rows["next_obs"], last),
+        "terminated": terminated,
+        "discounts": discounts,
+    }
+
+
+def outcomes(ring: Ring, index: Array) -> tuple[Any, Any, Any]:
+    rewards, terminated, truncated = (rows_at(ring.rows[name], index) for name in FIELDS[2:] if name != "next_obs")
+    return rewards, terminated, truncated
+
+
+def rows_at(tree: Any, index: Array) -> Any:
+    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), tree)
+
+
+# -- in a checkpoint --------------------------------------------------------------------------------------------------
+
+
+class Holder(Protocol):
+    """Whoever has the loop of a run."""
+
+    loop: Any
+
+
+class SavedRing:
+    """The ring in a run's loop, as checkpoints know it."""
+
+    def __init__(self, holder: Holder, progress: Progress) -> None:
+        self.holder = holder
+        self.progress = progress
+        """Every env step of the run is a row."""
+        self.num_envs = len(holder.loop.is_first)
+        self.capacity = capacity_of(holder.loop.replay)
+        self.memory_bytes = sum(int(leaf.nbytes) for leaf in jax.tree.leaves(holder.loop.replay))
+        self._lineage = Lineage()
+
+    def state_dict(self) -> StateDict:
+        """The rows as views: write them or copy them before the next chunk."""
+        ring: Ring = self.holder.loop.replay
+        written = self.progress.env_steps
+        columns = {name: np.asarray(leaf) for name, leaf in columns_of(ring.rows).items()}
+        rows = RowLog(columns, max(written - self.capacity, 0), written, self._lineage)
+        return {"rows": rows, "num_envs": self.num_envs}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        if state["num_envs"] != self.num_envs:
+            raise CheckpointError(
+                f"the saved replay has rows of {state['num_envs']} environments, this one of {self.num_envs}: "
+                "resume with the same env.num_envs"
+            )
+        rows = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self.holder.loop.replay.rows)
+        self._lineage = state["rows"].copy_into(columns_of(rows))
+        written = folded(state["rows"].stop, self.capacity)
+        self.holder.loop = self.holder.loop._replace(replay=Ring(rows, written))
+
+
+def columns_of(rows: dict[str, Any]) -> dict[str, Any]:
+    """The arrays by name; those of Dict observations as "obs/key"."""
+    columns: dict[str, Any] = {}
+    for name, tree in rows.items():
+        columns |= {f"{name}/{key}": leaf for key, leaf in tree.items()} if isinstance(tree, dict) else {name: tree}
+    return columns

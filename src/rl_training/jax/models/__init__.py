@@ -1,0 +1,1 @@
+"""Networks of the JAX backend as (init, apply) pairs on pytrees."""

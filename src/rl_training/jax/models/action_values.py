@@ -1,0 +1,137 @@
+"""Networks that value actions: all of them at once (DQN, PQN), or given ones by an ensemble (SAC, TD3).
+
+The twins of `models/action_values.py` and `models/critics.py`, with the same first weights under the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.config.schema import BackboneConfig
+from rl_training.jax.models.networks import (
+    ACTIVATIONS,
+    Params,
+    affine,
+    encode,
+    layer_norm,
+    linear,
+    named,
+    without_memory,
+)
+from rl_training.numerics.encoding import leaf_features, observation_leaves
+from rl_training.numerics.initial_weights import GAINS, VALUE_GAIN, weight_matrix
+from rl_training.types import SpaceSpec
+
+
+def part(params: Params, name: str) -> Params:
+    """The parameters `name.x` of a network's part, as x."""
+    return {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
+
+
+class ActionValues(NamedTuple):
+    """Values of n actions in a state."""
+
+    init: Callable[[np.random.Generator], Params]
+    apply: Callable[[Params, Any], Any]
+    """(params, obs) -> values (B, A)"""
+
+
+def action_values(space: SpaceSpec, actions: int, cfg: BackboneConfig, *, dueling: bool = False) -> ActionValues:
+    """A backbone and a head; a dueling one has state value and advantages apart (Wang et al. 2016)."""
+    network = without_memory(space, cfg)
+
+    def init(rng: np.random.Generator) -> Params:
+        params = named("backbone", network.init(rng))
+        params |= named("advantage", linear(rng, network.out_features, actions, gain=VALUE_GAIN))
+        return params | (named("value", linear(rng, network.out_features, 1, gain=VALUE_GAIN)) if dueling else {})
+
+    def apply(params: Params, obs: Any) -> Any:
+        features = network.apply(part(params, "backbone"), obs)
+        advantages = affine(params, "advantage", features)
+        if not dueling:
+            return advantages
+        return affine(params, "value", features) + advantages - advantages.mean(1, keepdims=True)
+
+    return ActionValues(init, apply)
+
+
+class Critics(NamedTuple):
+    """E values of a state and an action."""
+
+    init: Callable[[np.random.Generator], Params]
+    apply: Callable[[Params, Any, Any], Any]
+    """(params, obs, actions) -> values (E, B)"""
+
+
+def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: int) -> Critics:
+    """E networks of the same form. A user's own backbone is copied for each, with one more layer behind it."""
+    is_mlp = cfg.type == "mlp"
+    own = None if is_mlp else without_memory(space, cfg)
+    leaves = observation_leaves(space)
+    features = sum(map(leaf_features, leaves.values())) if own is None else own.out_features
+    hidden_dims = cfg.hidden_dims if is_mlp else cfg.hidden_dims[-1:]
+    widths = [features + action_size, *hidden_dims]
+    activation, stride = ACTIVATIONS[cfg.activation], 3 if cfg.layer_norm else 2
+
+    def ensemble(rng: np.random.Generator, inputs: int, outputs: int, kind: str, gain: float) -> Params:
+        weights = [weight_matrix(rng, outputs, inputs, kind, gain).T for _ in range(members)]
+        return {"weight": np.stack(weights), "bias": np.zeros((members, 1, outputs), np.float32)}
+
+    def init(rng: np.random.Generator) -> Params:
+        params: Params = {}
+        for e in range(0 if own is None else members):
+            params |= named(f"backbones.{e}", own.init(rng))  # type: ignore[union-attr]
+        for i, (inputs, outputs) in enumerate(pairwise(widths)):
+            gain = GAINS.get(cfg.activation, 1.0)
+            params |= named(f"layers.{stride * i}", ensemble(rng, inputs, outputs, cfg.init, gain))
+            if cfg.layer_norm:
+                norm = {"weight": np.ones(outputs, np.float32), "bias": np.zeros(outputs, np.float32)}
+                params |= named(f"layers.{stride * i + 1}", norm)
+        return params | named("output", ensemble(rng, widths[-1], 1, "orthogonal", VALUE_GAIN))
+
+    def member(params: Params, e: int, obs: Any, actions: Any) -> Any:
+        if own is None:
+            seen = encode(leaves, obs)
+        else:
+            seen = own.apply(part(params, f"backbones.{e}"), obs)
+        x = jnp.concatenate([seen, actions], axis=1)
+        for i in range(len(hidden_dims)):
+            x = x @ params[f"layers.{stride * i}.weight"][e] + params[f"layers.{stride * i}.bias"][e]
+            if cfg.layer_norm:
+                x = layer_norm(params, f"layers.{stride * i + 1}", x)
+            x = activation(x)
+        return (x @ params["output.weight"][e] + params["output.bias"][e])[:, 0]
+
+    def apply(params: Params, obs: Any, actions: Any) -> Any:
+        actions = actions.reshape(actions.shape[0], -1)
+        # one product per member: XLA's batched product is slower than its plain one on a CPU
+        return jnp.stack([member(params, e, obs, actions) for e in range(members)])
+
+    return Critics(init, apply)
+
+
+class Actor(NamedTuple):
+    """A backbone and one linear layer."""
+
+    init: Callable[[np.random.Generator], Params]
+    apply: Callable[[Params, Any], Any]
+    """(params, obs) -> outputs (B, size)"""
+
+
+def actor(space: SpaceSpec, size: int, cfg: BackboneConfig, *, gain: float, layer: str = "output") -> Actor:
+    """`layer` is where torch keeps the last one."""
+    network = without_memory(space, cfg)
+
+    def init(rng: np.random.Generator) -> Params:
+        params = named("backbone", network.init(rng))
+        return params | named(layer, linear(rng, network.out_features, size, gain=gain))
+
+    def apply(params: Params, obs: Any) -> Any:
+        return affine(params, layer, network.apply(part(params, "backbone"), obs))
+
+    return Actor(init, apply)

@@ -1,0 +1,1 @@
+"""NaN and Inf inside compiled programs, named by the host."""

@@ -1,0 +1,1 @@
+"""Returns, normalisers and permutations as pure JAX functions."""

@@ -1,0 +1,1 @@
+"""Compiled programs: kept on disk, and shared by the runs of a process."""

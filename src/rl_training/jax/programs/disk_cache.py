@@ -1,0 +1,209 @@
+"""Compiled programs on disk, ready to run: a warm start neither traces nor compiles.
+
+The compile cache of jax is asked with the traced program, and tracing is what takes longest in the start of a run that
+was compiled before. Here the question is a description: versions, flags, processor, the package's own files, the run's
+shape and its inputs. The code of others is not in it, so only programs made of the package's own parts are kept.
+
+What is loaded is code. It comes from the package's cache folder alone, and only if nobody else can write there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+from rl_training.jax.runtime import cache_folder
+from rl_training.registry import import_own
+from rl_training.system.atomic_io import atomic_write
+from rl_training.version import __version__
+
+KEPT = 64
+"""Programs in the folder; the oldest go first."""
+PACKAGE = Path(__file__).parents[2]
+"""Where the code that a program is made of can be."""
+
+
+_coming: list[Future[Any]] = []
+"""Programs that are loaded or compiled in the background."""
+
+
+def are_coming() -> bool:
+    """Whether some are not there yet."""
+    return not all(future.done() for future in _coming)
+
+
+class Program:
+    """A jitted function that is loaded at its first call where it was compiled before; `None` keeps it off the disk.
+
+    Threads that call it first at the same moment compile it once. After `prepare` the first call only waits.
+    """
+
+    def __init__(self, function: Callable[..., Any], description: str | None, **jit_options: Any) -> None:
+        self.jitted = jax.jit(function, **jit_options)
+        self.question = f"{function.__name__} {jit_options} {description}"
+        self.is_kept = description is not None
+        self.run: Callable[..., Any] | None = None
+        self.first_call = threading.Lock()
+        self.coming: Future[Callable[..., Any] | None] | None = None
+        """What `prepare` began; None comes of a damaged file."""
+
+    def __call__(self, *args: Any) -> Any:
+        if self.run is not None:
+            return self.run(*args)
+        with self.first_call:
+            run = self.run or self._prepared(args)
+            result = run(*args)
+            self.run = run
+        return result
+
+    def prepare(self, *args: Any) -> None:
+        """Load or compile it beside what the caller does next; of `args` only shapes and types count. Tracing, which
+        looks at the settings of its thread and may refuse what a user wrote, is done here."""
+        with self.first_call:
+            if self.run is not None or self.coming is not None:
+                return
+            if not self._may_keep():
+                jax.eval_shape(self.jitted, *args)
+                return
+            path = self._path(args)
+            work: Callable[[], Callable[..., Any] | None] = partial(load, path, args)
+            if not path.exists():
+                work = partial(compile_and_save, self.jitted.lower(*args), path)
+            helper = ThreadPoolExecutor(1, "program")
+            self.coming = helper.submit(work)
+            _coming.append(self.coming)
+            helper.shutdown(wait=False)
+
+    def _prepared(self, args: tuple[Any, ...]) -> Callable[..., Any]:
+        if not self._may_keep():
+            return cast(Callable[..., Any], self.jitted)
+        if self.coming is not None and (made := self.coming.result()) is not None:
+            return made
+        path = self._path(args)
+        return load(path, args) or compile_and_save(self.jitted.lower(*args), path)
+
+    def _may_keep(self) -> bool:
+        return self.is_kept and trusted_folder()
+
+    def _path(self, args: tuple[Any, ...]) -> Path:
+        return program_path(f"{self.question} {shapes(args)}")
+
+
+def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:
+    """The executable in a file; None without one and for one that is damaged."""
+    with suppress(Exception):  # whatever is wrong with it, compiling anew is the cure
+        content = path.read_bytes()
+        digest, payload = content[:32], content[32:]
+        if hashlib.sha256(payload).digest() == digest:
+            os.utime(path)
+            outputs, _, executable = payload.partition(b"\n")
+            trees = jax.tree.structure((args, {})), jax.tree.structure(rebuilt(json.loads(outputs)))
+            loaded: Callable[..., Any] = deserialize_and_load(executable, *trees)
+            return loaded
+    return None
+
+
+def compile_and_save(lowered: Any, path: Path) -> Callable[..., Any]:
+    with uncached():
+        compiled = lowered.compile()
+    with suppress(OSError, NotImplementedError, ValueError):  # a full disk, or a device whose programs cannot be kept
+        executable, _, outputs = serialize(compiled)
+        text = json.dumps(skeleton(jax.tree.unflatten(outputs, range(outputs.num_leaves))))
+        payload = text.encode() + b"\n" + executable
+        atomic_write(path, hashlib.sha256(payload).digest() + payload)
+        kept = sorted(path.parent.glob("*.program"), key=lambda file: file.stat().st_mtime)
+        for old in kept[:-KEPT]:
+            old.unlink(missing_ok=True)
+    called: Callable[..., Any] = compiled
+    return called
+
+
+def skeleton(tree: Any) -> Any:
+    """A pytree of dicts and tuples as JSON, without its leaves; a tuple begins with the name of its kind."""
+    if isinstance(tree, dict):
+        return {name: skeleton(inner) for name, inner in tree.items()}
+    if isinstance(tree, tuple):
+        kind = type(tree)
+        return [f"{kind.__module__}:{kind.__name__}" if kind is not tuple else "", *map(skeleton, tree)]
+    return None if tree is None else 0
+
+
+def rebuilt(parts: Any) -> Any:
+    """The inverse, with zeros for leaves."""
+    if isinstance(parts, dict):
+        return {name: rebuilt(inner) for name, inner in parts.items()}
+    if isinstance(parts, list):
+        inner = list(map(rebuilt, parts[1:]))
+        return import_own(parts[0], "pytree")(*inner) if parts[0] else tuple(inner)
+    return parts
+
+
+@contextmanager
+def uncached() -> Iterator[None]:
+    """Past the compile cache of jax: what comes out of it runs, but lacks half of its functions when it is saved."""
+    with _turned_off:
+        folder = jax.config.values["jax_compilation_cache_dir"]
+        set_cache(None)
+        try:
+            yield
+        finally:
+            set_cache(folder)
+
+
+_turned_off = threading.Lock()
+
+
+def set_cache(folder: str | None) -> None:
+    jax.config.update("jax_compilation_cache_dir", folder)
+    compilation_cache.reset_cache()  # which forgets whether there is one
+
+
+def program_path(question: str) -> Path:
+    settings = {name: value for name, value in jax.config.values.items() if name != "jax_compilation_cache_dir"}
+    threads_and_flags = [os.environ.get(name) for name in ("XLA_FLAGS", "NPROC")]
+    text = f"{question} {settings} {threads_and_flags} {jax.devices()[0].device_kind} {surroundings()}"
+    return cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()}.program"
+
+
+def shapes(args: tuple[Any, ...]) -> str:
+    """What the inputs of a program are, not their numbers."""
+    leaves, structure = jax.tree.flatten(args)
+    return f"{structure} {[(leaf.shape, leaf.dtype) for leaf in leaves]}"
+
+
+@cache
+def surroundings() -> str:
+    """What does not change while a process runs: versions, processor, and the state of the package's files."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    versions = (__version__, jax.__version__, version("jaxlib"), platform.python_version(), platform.platform())
+    return f"{versions} {processor()} {stamps}"
+
+
+def processor() -> str:
+    """Instructions that programs may use; a home folder can be shared by different machines."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith(("flags", "Features")):
+                return line
+    return platform.processor()
+
+
+def trusted_folder() -> bool:
+    """Whether the cache folder belongs to this user and nobody else can write to it."""
+    status = cache_folder().stat()
+    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)

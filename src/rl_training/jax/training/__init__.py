@@ -1,0 +1,1 @@
+"""The compiled training loop and its evaluation."""

@@ -1,0 +1,288 @@
+"""The driver of the compiled lane: collect a rollout, learn from it, again and again inside one XLA program.
+
+What is sequential is inside the scan over steps and nothing else: noise, the states that ended episodes start from and
+the keys of the environment are drawn for a whole rollout at once, values and log-probabilities are computed in bulk by
+the algorithm. A chunk is a number of such rollouts in one call; the number is an argument, so one program serves all.
+Counts that outgrow 32 bits, and what follows from them, come from the host with each chunk (`timetable.py`).
+
+Randomness is a function of the root key and the number of the rollout. There is no generator state to save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.jax.checks import check_actions, check_metrics, check_unchanged
+from rl_training.jax.data.replay_buffer import Ring, empty_ring, sample, store
+from rl_training.jax.models.distributions import draw
+from rl_training.jax.monitoring.faults import Faults, faults_of
+from rl_training.jax.programs.disk_cache import Program
+from rl_training.jax.training.batched_runs import Together
+from rl_training.jax.training.timetable import MAX_ROLLOUTS, WORD, Timetable, timetable
+from rl_training.jax.types import Batch, JaxAlgorithm, JaxEnv, Metrics
+from rl_training.numerics.encoding import in_dtype
+from rl_training.seeding import stream
+from rl_training.types import BoxSpec, SpaceSpec
+
+
+class Loop(NamedTuple):
+    """Everything that goes from one rollout to the next: the whole run, as a pytree."""
+
+    learner: Any
+    env: Any
+    carry: Any
+    is_first: Any
+    key: Any
+    rollouts: Any
+    """Rollouts done so far, modulo 2^32; `root_key` has what is beyond."""
+    replay: Any = ()
+    """The ring that an off-policy algorithm learns from."""
+
+
+class Record(NamedTuple):
+    """What a chunk tells the host, with a row per rollout; only the first `count` rows are filled."""
+
+    metrics: Metrics
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    updates: Any
+    """Updates in each rollout; without any, its metrics mean nothing."""
+    faults: Faults
+
+
+class Driver(NamedTuple):
+    """The two programs of a run."""
+
+    prepare: Callable[[Any, Any], None]
+    """(learner state, root key) -> nothing, but both programs are on their way"""
+    start: Callable[[Any, Any], Loop]
+    """(learner state, root key) -> the loop before its first rollout"""
+    chunk: Callable[[Loop, Any, Timetable], tuple[Loop, Record]]
+    """(loop, number of rollouts, their timetable) -> the loop after them; the loop that went in is gone"""
+    together: Together | None = None
+    """Where runs meet that take their chunks as one program; then a chunk may be shorter than asked for."""
+
+
+def make_driver(
+    algorithm: JaxAlgorithm,
+    env: JaxEnv,
+    num_envs: int,
+    replay_size: int = 0,
+    description: str | None = None,
+    runs_per_program: int = 1,
+) -> Driver:
+    """Compiled on first use; both programs depend on sizes and switches alone, never on a numeric hyperparameter.
+
+    `replay_size` is the number of transitions an off-policy algorithm learns from. With a `description` of all that
+    decides on the programs they are kept for the next process (`executables.py`). `runs_per_program` runs take their
+    chunks together (`together.py`).
+    """
+    iterate = jax.jit(partial(iteration, algorithm, env, num_envs))  # traced once, though it is asked for its shapes
+
+    def start(learner: Any, key: Any) -> Loop:
+        state = env.init(jax.random.fold_in(key, 0), num_envs)
+        first, none = jnp.ones(num_envs, bool), jnp.zeros((), jnp.uint32)
+        loop = Loop(learner, state, algorithm.initial_carry(num_envs), first, key, none)
+        if algorithm.replay is None:
+            return loop
+        row = jax.eval_shape(partial(first_row, algorithm, env, num_envs), loop)
+        return loop._replace(replay=empty_ring(row, max(replay_size // num_envs, 1) * num_envs))
+
+    def chunk(loop: Loop, count: Any, times: Timetable) -> tuple[Loop, Record]:
+        after, shapes = jax.eval_shape(iterate, loop, jax.tree.map(lambda table: table[0], times))
+        check_unchanged(loop.learner, after.learner, "learn or observe", "state")
+        check_metrics(shapes.metrics)
+        empty = jax.tree.map(lambda x: jnp.zeros((MAX_ROLLOUTS, *x.shape), x.dtype), shapes)
+
+        def body(i: Any, carried: tuple[Loop, Record]) -> tuple[Loop, Record]:
+            loop, row = iterate(carried[0], jax.tree.map(lambda table: table[i], times))
+            return loop, jax.tree.map(lambda rows, new: rows.at[i].set(new), carried[1], row)
+
+        carried: tuple[Loop, Record] = jax.lax.fori_loop(0, count, body, (loop, empty))
+        return carried
+
+    first = Program(start, description)
+    if runs_per_program > 1:
+        together = Together(chunk, runs_per_program, description)
+        return Driver(first.prepare, first, together.chunk, together)
+    advance = Program(chunk, description, donate_argnums=0)
+
+    def prepare(learner: Any, key: Any) -> None:
+        first.prepare(learner, key)
+        loop = jax.eval_shape(first.jitted, learner, key)
+        advance.prepare(loop, np.int32(0), timetable(algorithm, num_envs, env_steps=0, count=1))
+
+    return Driver(prepare, first, advance)
+
+
+def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop, times: Timetable) -> tuple[Loop, Record]:
+    """One rollout and what is learnt from it; `times` is its row of the timetable."""
+    learn_key, *rollout_keys = split_for(jax.random.fold_in(loop.key, loop.rollouts + 1), algorithm.rollout_length)
+    drawn = draws(algorithm, env, num_envs, rollout_keys)
+    if algorithm.replay is None:
+        env_steps = times.env_steps[0]
+        policy = algorithm.policy(loop.learner, env_steps)
+        loop, batch = rollout(algorithm, env, policy, loop, drawn)
+        learner, metrics = algorithm.learn(loop.learner, batch, env_steps, learn_key)
+        loop, updates = loop._replace(learner=learner), jnp.ones((), jnp.int32)
+    else:
+        loop, batch, metrics, updates = replay_block(algorithm, env, loop, times, drawn, learn_key)
+    loop = loop._replace(learner=algorithm.observe(loop.learner, batch), rollouts=loop.rollouts + 1)
+    faults = faults_of(batch, loop.learner)
+    return loop, Record(metrics, batch["rewards"], batch["terminated"], batch["truncated"], updates, faults)
+
+
+def draws(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, keys: Any) -> tuple[Any, Any, Any]:
+    """What the steps of a rollout need of chance, (T, ...): the policy's noise, first states, keys of the steps."""
+    noise_key, reset_key, env_keys = keys
+    grid = (algorithm.rollout_length, num_envs)
+    fresh = jax.tree.map(lambda x: x.reshape(*grid, *x.shape[1:]), env.init(reset_key, grid[0] * grid[1]))
+    return draw(algorithm.noise, noise_key, grid), fresh, env_keys
+
+
+def rollout(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, loop: Loop, drawn: Any) -> tuple[Loop, Batch]:
+    """`rollout_length` steps of every environment."""
+    begin = (loop.env, loop.carry, loop.is_first)
+    (state, carry, is_first), batch = jax.lax.scan(partial(env_step, algorithm, env, policy), begin, drawn)
+    batch["initial_carry"] = loop.carry
+    return loop._replace(env=state, carry=carry, is_first=is_first), batch
+
+
+def env_step(
+    algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, where: tuple[Any, Any, Any], drawn: tuple[Any, Any, Any]
+) -> tuple[Any, Batch]:
+    """One step of every environment; ended episodes start anew in the same step."""
+    (state, carry, is_first), (noise, fresh, step_key) = where, drawn
+    obs = env.obs(state)
+    actions, carry, extras = algorithm.act(policy, obs, carry, is_first, noise, False)
+    check_actions(actions, len(is_first), env.action_space)
+    state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env.action_space, actions), step_key)
+    ends = terminated | truncated
+    row = {
+        "obs": obs,
+        "actions": actions,
+        "rewards": rewards,
+        "terminated": terminated,
+        "truncated": truncated,
+        "is_first": is_first,
+        "next_obs": env.obs(state),
+        **extras,
+    }
+    state = jax.tree.map(lambda new, old: jnp.where(rows_like(ends, old), new, old), fresh, state)
+    return (state, carry, ends), row
+
+
+# -- learning from replay ---------------------------------------------------------------------------------------------
+
+
+def replay_block(
+    algorithm: JaxAlgorithm, env: JaxEnv, loop: Loop, times: Timetable, drawn: Any, key: Any
+) -> tuple[Loop, Batch, Metrics, Any]:
+    """`rollout_length` steps of every environment, each followed by the updates it owes; metrics are their means."""
+    schedule = algorithm.replay
+    assert schedule is not None
+    learner_shapes = jax.eval_shape(lambda x: x, loop.learner)
+    update = jax.jit(partial(update_from, algorithm, len(loop.is_first), key))
+    after, metrics = jax.eval_shape(update, loop.replay, times.env_steps[0], learner_shapes, times.learns[0])
+    check_unchanged(learner_shapes, after, "learn", "state")
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+
+    def step(carried: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, Batch]:
+        (where, learner, ring, totals), (before, after, learns, owed, drawn) = carried, inputs
+        where, row = env_step(algorithm, env, algorithm.policy(learner, before), where, drawn)
+        ring = store(ring, row)
+
+        def learn(i: Any, learnt: tuple[Any, Metrics]) -> tuple[Any, Metrics]:
+            learner, metrics = update(ring, after, learnt[0], learns + i)
+            return learner, jax.tree.map(jnp.add, learnt[1], metrics)
+
+        learner, totals = jax.lax.fori_loop(np.uint32(0), owed, learn, (learner, totals))
+        return (where, learner, ring, totals), {name: row[name] for name in BLOCK_FIELDS}
+
+    carried = ((loop.env, loop.carry, loop.is_first), loop.learner, loop.replay, none)
+    steps, done = times  # differences of counts modulo 2^32 are right also where they wrap
+    inputs = (steps[:-1], steps[1:], done[:-1], done[1:] - done[:-1], drawn)
+    (where, learner, ring, totals), batch = jax.lax.scan(step, carried, inputs)
+    learns = (done[-1] - done[0]).astype(jnp.int32)
+    metrics = jax.tree.map(lambda total: total / jnp.maximum(learns, 1), totals)
+    state, carry, is_first = where
+    loop = loop._replace(env=state, carry=carry, is_first=is_first, learner=learner, replay=ring)
+    return loop, batch, metrics, learns * algorithm.updates_per_learn
+
+
+BLOCK_FIELDS = ("obs", "actions", "rewards", "terminated", "truncated", "next_obs")
+"""What is kept of the steps of a block: for statistics, the host's account of episodes, and to name a bad number."""
+
+
+def update_from(
+    algorithm: JaxAlgorithm, num_envs: int, key: Any, ring: Ring, env_steps: Any, learner: Any, number: Any
+) -> tuple[Any, Metrics]:
+    """Draw transitions and learn from them once."""
+    schedule = algorithm.replay
+    assert schedule is not None
+    sample_key, learn_key = jax.random.split(jax.random.fold_in(key, number))
+    batch = sample(
+        ring,
+        sample_key,
+        schedule.batch_size * algorithm.updates_per_learn,
+        num_envs=num_envs,
+        n_step=schedule.n_step,
+        gamma=learner.hyper["gamma"],
+    )
+    learner, metrics = algorithm.learn(learner, batch, env_steps, learn_key)
+    return learner, metrics
+
+
+def first_row(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> Batch:
+    """The shape of what one step stores."""
+    keys = split_for(loop.key, algorithm.rollout_length)[1:]
+    drawn = jax.tree.map(lambda x: x[0], draws(algorithm, env, num_envs, keys))
+    policy = algorithm.policy(loop.learner, jnp.zeros(()))
+    return env_step(algorithm, env, policy, (loop.env, loop.carry, loop.is_first), drawn)[1]
+
+
+# -- small parts ------------------------------------------------------------------------------------------------------
+
+
+def split_for(key: Any, length: int) -> tuple[Any, Any, Any, Any]:
+    """Keys for learning, the policy's noise, new episodes and the environments' steps (T,), by a single split: each
+    use of the generator takes a third of a second to compile."""
+    keys = jax.random.split(key, 3 + length)
+    return keys[0], keys[1], keys[2], keys[3:]
+
+
+def to_env(algorithm: JaxAlgorithm, space: SpaceSpec, actions: Any) -> Any:
+    """What the environment receives: Gaussian actions cut to the bounds, actions in -1..1 moved to them. What the
+    policy said is stored and learnt from."""
+    if not isinstance(space, BoxSpec):
+        return actions
+    space = in_dtype(space, np.dtype(actions.dtype))
+    low, high = space.low, space.high
+    if algorithm.unit_actions and space.is_wide:
+        actions = (0.5 - 0.5 * actions) * low + (0.5 + 0.5 * actions) * high
+    elif algorithm.unit_actions:
+        actions = low + 0.5 * (actions + 1.0) * (high - low)
+    return jnp.clip(actions, low, high)
+
+
+def rows_like(flags: Any, leaf: Any) -> Any:
+    """(N,) flags with as many axes as `leaf` (N, ...)."""
+    return flags.reshape(-1, *(1,) * (leaf.ndim - 1))
+
+
+def root_key(seed: int, number: int = 0) -> Any:
+    """The key that rollout or update `number` of a run folds its own number into, modulo 2^32: from the run's own
+    stream, `jax.random.key(word)` without compiling two programs for it. Every 2^32 numbers it is another one."""
+    return jax.random.wrap_key_data(root_words(seed, number))
+
+
+def root_words(seed: int, number: int = 0) -> Any:
+    """What that key is made of."""
+    return np.array([number // WORD, stream(seed, "compiled").integers(WORD)], np.uint32)

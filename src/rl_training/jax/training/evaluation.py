@@ -1,0 +1,62 @@
+"""Evaluation as one program: whole greedy episodes on the JAX environment, all of them at once.
+
+Episodes are those that `envs/gym_adapter.py` plays one step at a time: the same seeds, the same luck. Where the
+environment has a twin in Gymnasium, its evaluation there begins elsewhere and scores alike.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rl_training.jax.programs.disk_cache import Program
+from rl_training.jax.training.driver import to_env
+from rl_training.jax.types import JaxAlgorithm, JaxEnv
+from rl_training.seeding import episode_seed
+from rl_training.types import Array
+
+
+class Evaluation:
+    """Plays `width` episodes at once with any state of an algorithm; compiled on first use, shared by runs."""
+
+    def __init__(self, algorithm: JaxAlgorithm, env: JaxEnv, width: int, description: str | None = None) -> None:
+        def evaluation(state: Any, env_steps: Any, seeds: Any) -> tuple[Any, Any]:
+            return jax.vmap(partial(episode, algorithm, env, algorithm.policy(state, env_steps)))(seeds)
+
+        self.width = width
+        self.program = Program(evaluation, description)
+
+    def __call__(self, state: Any, env_steps: int, seed: int, episodes: int, first: int = 0) -> tuple[Array, Array]:
+        """Returns and lengths of `episodes` evaluation episodes of a run with this seed, from number `first` on, as
+        many at a time as the program plays."""
+        played = [self._play(state, env_steps, seed, k) for k in range(first, first + episodes, self.width)]
+        returns, lengths = map(np.concatenate, zip(*played, strict=True))
+        return returns[:episodes].astype(np.float64), lengths[:episodes].astype(np.int64)
+
+    def _play(self, state: Any, env_steps: int, seed: int, first: int) -> tuple[Array, Array]:
+        numbers = range(first, first + self.width)
+        resets = [np.random.default_rng(episode_seed(seed, k)) for k in numbers]  # what Gymnasium makes
+        seeds = np.array([rng.integers(2**32) for rng in resets], np.uint32)
+        returns, lengths = self.program(state, np.float32(env_steps), seeds)
+        return np.asarray(returns), np.asarray(lengths)
+
+
+def episode(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, seed: Any) -> tuple[Any, Any]:
+    """Return and length of one greedy episode. Under `vmap`, those that have ended wait for the longest."""
+    init_key, step_key = jax.random.split(jax.random.key(seed))
+
+    def step(playing: tuple[Any, ...]) -> tuple[Any, ...]:
+        state, carry, _, total, time = playing
+        actions, carry, _ = algorithm.act(policy, env.obs(state), carry, (time == 0)[None], None, True)
+        key = jax.random.fold_in(step_key, time)
+        state, rewards, terminated, truncated = env.step(state, to_env(algorithm, env.action_space, actions), key)
+        return state, carry, (terminated | truncated)[0], total + rewards[0], time + np.uint32(1)
+
+    nothing = (jnp.zeros((), bool), jnp.zeros((), jnp.float32), jnp.zeros((), jnp.uint32))
+    begin = (env.init(init_key, 1), algorithm.initial_carry(1), *nothing)
+    played = jax.lax.while_loop(lambda playing: ~playing[2], step, begin)
+    return played[3], played[4]

@@ -1,0 +1,159 @@
+"""Backbones: from an observation to features. Actor, critic and Q-networks put their heads on top.
+
+A backbone is an nn.Module built as `Backbone(observation_space, config, rng)` with `out_features`; a user's own is
+named in the config as "package.module:Name" and needs nothing else. `MLP` can also run in NumPy over its own weights:
+acting on a handful of rows then costs microseconds instead of torch's per-call overhead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rl_training.config.schema import BackboneConfig
+from rl_training.models.initialization import linear
+from rl_training.numerics.encoding import encode_leaf_numpy, leaf_features, observation_leaves
+from rl_training.numerics.initial_weights import GAINS
+from rl_training.registry import JAX_NETWORKS, check_call, networks, networks_for
+from rl_training.types import (
+    Array,
+    BoxSpec,
+    ConfigError,
+    DictSpec,
+    DiscreteSpec,
+    LeafSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    Obs,
+    SpaceSpec,
+)
+
+TensorObs = Tensor | dict[str, Tensor]
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "leaky_relu": nn.LeakyReLU,
+    "identity": nn.Identity,
+}
+NUMPY_ACTIVATIONS: dict[type[nn.Module], Callable[[Array], Array]] = {
+    nn.Tanh: lambda x: np.tanh(x, out=x),
+    nn.ReLU: lambda x: np.maximum(x, 0.0, out=x),
+    nn.Identity: lambda x: x,
+}
+
+
+def encode_leaf(leaf: LeafSpec, value: Tensor) -> Tensor:
+    """(B, ...) raw values to (B, features) floats; bytes are scaled to 0..1."""
+    if isinstance(leaf, DiscreteSpec):
+        return F.one_hot(value.long(), leaf.n).float()
+    if isinstance(leaf, MultiDiscreteSpec):
+        columns = [F.one_hot(value[:, i].long(), n).float() for i, n in enumerate(leaf.nvec)]
+        return torch.cat(columns, dim=1)
+    flat = value.reshape(value.shape[0], -1).float()
+    return flat / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
+
+
+class MLP(nn.Module):
+    """Fully connected layers over the flattened observation; Dict observations through one encoder per key."""
+
+    def __init__(self, space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> None:
+        super().__init__()
+        self.leaves = observation_leaves(space)
+        self.named = isinstance(space, DictSpec)
+        width = sum(leaf_features(leaf) for leaf in self.leaves.values())
+        layers: list[nn.Module] = []
+        for hidden in cfg.hidden_dims:
+            layers.append(linear(rng, width, hidden, kind=cfg.init, gain=GAINS.get(cfg.activation, 1.0)))
+            if cfg.layer_norm:
+                layers.append(nn.LayerNorm(hidden))
+            layers.append(ACTIVATIONS[cfg.activation]())
+            width = hidden
+        self.layers = nn.Sequential(*layers)
+        self.out_features = width
+
+    def encode(self, obs: TensorObs) -> Tensor:
+        """Observations to flat features (B, F)."""
+        named = obs if isinstance(obs, dict) else {"obs": obs}
+        parts = [encode_leaf(leaf, named[name]) for name, leaf in self.leaves.items()]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def forward(self, obs: TensorObs) -> Tensor:
+        return cast(Tensor, self.layers(self.encode(obs)))
+
+    def numpy_forward(self) -> Callable[[Obs], Array] | None:
+        """A function that does the same in NumPy over views of these weights, or None where it cannot."""
+        plan: list[Callable[[Array], Array]] = []
+        for layer in self.layers:
+            step = numpy_layer(layer)
+            if step is None:
+                return None
+            plan.append(step)
+
+        def run(obs: Obs) -> Array:
+            named = obs if isinstance(obs, dict) else {"obs": obs}
+            parts = [encode_leaf_numpy(leaf, named[name]) for name, leaf in self.leaves.items()]
+            x = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+            for step in plan:
+                x = step(x)
+            return x
+
+        return run
+
+
+def numpy_layer(layer: nn.Module) -> Callable[[Array], Array] | None:
+    """One layer as a NumPy function that sees every later change of the layer's weights."""
+    if isinstance(layer, nn.Linear):
+        if layer.weight.device.type != "cpu":
+            return None
+        weight, bias = layer.weight.detach().numpy().T, layer.bias.detach().numpy()
+
+        def apply(x: Array) -> Array:
+            y = x @ weight
+            y += bias
+            return cast(Array, y)
+
+        return apply
+    return NUMPY_ACTIVATIONS.get(type(layer))
+
+
+def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Module:
+    """The backbone a config names: built in, registered, or a user's class by dotted path."""
+    what = f"network '{cfg.type}'"
+    if cfg.type in JAX_NETWORKS:
+        raise ConfigError(f"{what} has no torch implementation; use backend: jax ({networks_for('torch')})")
+    creator = networks.get(cfg.type)
+    check_call(creator, what, {"observation_space": space, "config": cfg, "rng": rng})
+    backbone = creator(space, cfg, rng)
+    if not isinstance(backbone, nn.Module):
+        raise ConfigError(f"{what} made a {type(backbone).__name__}; it must be a torch.nn.Module")
+    if not isinstance(getattr(backbone, "out_features", None), int):
+        raise ConfigError(f"{what} has no out_features; set self.out_features to the width of what forward() returns")
+    return backbone
+
+
+def width(backbone: nn.Module) -> int:
+    """Features a backbone gives."""
+    return cast(int, backbone.out_features)
+
+
+def describe_space(leaf: SpaceSpec) -> str:
+    """A space in words, for messages."""
+    if isinstance(leaf, DiscreteSpec):
+        return f"Discrete({leaf.n})"
+    if isinstance(leaf, MultiDiscreteSpec):
+        return f"MultiDiscrete({list(leaf.nvec)})"
+    if isinstance(leaf, MultiBinarySpec):
+        return f"MultiBinary({leaf.n})"
+    if isinstance(leaf, DictSpec):
+        return "Dict(" + ", ".join(f"{name}: {describe_space(inner)}" for name, inner in leaf.spaces.items()) + ")"
+    return f"Box{leaf.shape}"

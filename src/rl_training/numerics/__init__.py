@@ -1,0 +1,1 @@
+"""Pure NumPy that the torch and the JAX backend share."""

@@ -1,0 +1,120 @@
+"""What a parsed config asks for that is not part of the package: code, commands, addresses, files, secrets.
+
+Decided by allow-list. Every text in the config is looked at in its place: in some places any text is harmless, in some
+it must be the name of a built-in part, and in a place that nobody has put on a list it counts as code. So a field that
+is added later is refused in a stored config until somebody has said here what it means.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from rl_training.config.schema import TrainConfig
+from rl_training.registry import Registry, algorithms, buffers, callbacks, environments, loggers, networks, wrappers
+
+Path = tuple[str, ...]
+"""Where in a config a value stands; `*` is any member of a list, `**` any place inside a mapping."""
+HARMLESS: frozenset[Path] = frozenset(
+    {
+        ("output_dir",),
+        ("name",),
+        ("tags", "*"),
+        ("device",),
+        ("logging", "info_keys", "*"),
+        ("logging", "wandb", "project"),
+        ("logging", "wandb", "tags", "*"),
+        ("monitor", "rules", "*", "when"),
+    }
+)
+"""Any text may stand here: nothing is imported, started or opened by it."""
+NAMES: Mapping[Path, Registry] = {
+    ("algo",): algorithms,
+    ("env_id",): environments,
+    ("network", "actor", "type"): networks,
+    ("network", "critic", "type"): networks,
+    ("buffer", "type"): buffers,
+    ("env", "wrappers", "*", "name"): wrappers,
+    ("callbacks", "*", "name"): callbacks,
+    ("logging", "sinks", "*", "name"): loggers,
+}
+"""Names of parts; Gymnasium's ids are known only when Gymnasium is there, so `envs/suites.py` looks at those."""
+ARGUMENTS: frozenset[Path] = frozenset(
+    {
+        ("env", "kwargs", "**"),
+        ("env", "wrappers", "*", "kwargs", "**"),
+        ("network", "actor", "kwargs", "**"),
+        ("network", "critic", "kwargs", "**"),
+        ("hparams", "**"),  # of an installed plugin: those of the package's algorithms have fields
+    }
+)
+"""Arguments of built-in parts that may be words (a map, a mode), but not paths, addresses or names of code."""
+WORD = re.compile(r"[A-Za-z0-9_+ -]*")
+REFERENCE = "${"
+
+
+def foreign_code(cfg: TrainConfig, *, env_given: bool = False) -> list[str]:
+    """Everything of that kind, each as `place value`; with `env_given` the user brings the environment, not `env_id`.
+
+    >>> foreign_code(TrainConfig(env_id="my_project.envs:GridWorld"))
+    ['env_id my_project.envs:GridWorld']
+    """
+    found = [f"{'.'.join(path)} {text}" for path, text in _foreign(cfg, (), env_given=env_given)]
+    return list(dict.fromkeys(found))
+
+
+def references(tree: Any) -> list[str]:
+    """Texts in a config that are filled in from the environment: that is not done for a stranger's config either."""
+    if isinstance(tree, Mapping):
+        return [name for key, value in tree.items() for name in (*references(str(key)), *references(value))]
+    if isinstance(tree, list | tuple):
+        return [name for value in tree for name in references(value)]
+    return [tree] if isinstance(tree, str) and REFERENCE in tree else []
+
+
+def _foreign(node: Any, path: Path, *, env_given: bool) -> Iterator[tuple[Path, str]]:
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        hints = get_type_hints(type(node))
+        for item in dataclasses.fields(node):
+            value, place = getattr(node, item.name), (*path, item.name)
+            if env_given and place == ("env_id",):
+                continue
+            if isinstance(value, str) and (
+                value in _choices(hints[item.name])
+                or _is_rule_with_condition(node, item.name)
+                or (place not in NAMES and value == item.default)
+            ):
+                continue
+            yield from _foreign(value, place, env_given=env_given)
+    elif isinstance(node, Mapping):
+        for value in node.values():
+            yield from _foreign(value, path if path[-1:] == ("**",) else (*path, "**"), env_given=env_given)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _foreign(value, path if path[-1:] == ("**",) else (*path, "*"), env_given=env_given)
+    elif not _is_plain(node) and not _is_allowed(str(node), path):
+        yield path, str(node)
+
+
+def _is_allowed(text: str, path: Path) -> bool:
+    if path in NAMES:
+        return not NAMES[path].is_foreign(text)
+    return path in HARMLESS or (path in ARGUMENTS and WORD.fullmatch(text) is not None)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The words that a field may hold beside others, where its class lists them."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return tuple(word for option in get_args(hint) for word in _choices(option))
+
+
+def _is_rule_with_condition(node: Any, field: str) -> bool:
+    """The name of an alert rule with a `when` is only what its alerts are called."""
+    return field == "name" and getattr(node, "when", None) is not None

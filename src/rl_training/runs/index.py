@@ -1,0 +1,377 @@
+"""The index of all runs: one SQLite file in the output directory, which the runs fill themselves.
+
+It is a convenience, never the truth: every row is read from a run directory and can be read again. So whatever is wrong
+with the file, a run only warns and goes on, a listing reads the directories instead, and `rl index rebuild` mends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rl_training.runs.lock import read_holder
+from rl_training.runs.names import INDEX
+from rl_training.system.atomic_io import disk_state, temporary_path
+from rl_training.system.json_lines import tail_rows
+from rl_training.types import RLTrainingError, RunError
+
+Row = dict[str, Any]
+"""One run: every column of `COLUMNS` by name; `tags` is a list, `results` and `config` are mappings."""
+
+FILE = INDEX
+SCHEMA = 1
+RUN_SECONDS = 5.0
+"""How long a run waits for its turn to write; then it warns and goes on."""
+COLUMNS = {
+    "directory": "TEXT PRIMARY KEY",
+    "id": "TEXT",
+    "name": "TEXT",
+    "status": "TEXT",
+    "algorithm": "TEXT",
+    "environment": "TEXT",
+    "seed": "INTEGER",
+    "tags": "TEXT",
+    "group": "TEXT",
+    "sweep": "TEXT",
+    "parent": "TEXT",
+    "started": "TEXT",
+    "ended": "TEXT",
+    "exit_code": "INTEGER",
+    "git": "TEXT",
+    "dirty": "INTEGER",
+    "config_sha256": "TEXT",
+    "env_steps": "INTEGER",
+    "reward": "REAL",
+    "loss": "REAL",
+    "seconds": "REAL",
+    "cleaned": "TEXT",
+    "results": "TEXT",
+    "config": "TEXT",
+}
+LARGE = ("results", "config")
+"""Columns that are read only where somebody asks for them."""
+STATE = tuple(name for name in COLUMNS if name != "config")
+"""Columns that change while a run lives."""
+REWARDS = ("eval/return_mean", "rollout/return_mean")
+"""What `reward` stands for: the first of these that a run has."""
+UNSETTLED = ("running", "killed")
+"""States that may have changed without a word to the index."""
+OTHER_FOLDERS = ("groups", "sweeps", "archives")
+"""What else lies in an output directory."""
+
+
+class RunIndex:
+    """The index of one output directory. Every call opens the file anew: processes come, go and are killed."""
+
+    def __init__(self, output_dir: str | Path, *, timeout: float = 30.0) -> None:
+        self.output_dir = Path(output_dir).expanduser()
+        self.path = self.output_dir / FILE
+        self.timeout = timeout
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Add rows or replace them, all or none. A row without `config` keeps the one that is there."""
+        with self._writing() as connection:
+            _put(connection, rows)
+
+    def rows(self, *, large: Iterable[str] = ()) -> list[Row]:
+        """Every run, oldest first, without the large columns that are not asked for."""
+        columns = [name for name in COLUMNS if name not in LARGE or name in set(large)]
+        with self._open() as connection:
+            query = f"SELECT {_names(columns)} FROM runs ORDER BY started, directory"
+            found = connection.execute(query).fetchall()
+        return [_decoded(dict(zip(columns, values, strict=True))) for values in found]
+
+    def refresh(self) -> None:
+        """Bring the rows up to date: directories that are new or gone, and runs that may have ended unheard."""
+        with self._open() as connection:
+            known = {name for (name,) in connection.execute("SELECT directory FROM runs")}
+            query = f"SELECT {_names(STATE)} FROM runs WHERE status IN {UNSETTLED}"
+            unsettled = {values[0]: values for values in connection.execute(query)}
+        present = _directories(self.output_dir)
+        changed = _described(self.output_dir, [name for name in present if name not in known])
+        for row in _described(self.output_dir, [name for name in present if name in unsettled], config=False):
+            if tuple(_encoded(row)[name] for name in STATE) != unsettled[row["directory"]]:
+                changed.append(row)
+        gone = [(name,) for name in known - set(present)]
+        if changed or gone:
+            with self._writing() as connection:
+                _put(connection, changed)
+                connection.executemany("DELETE FROM runs WHERE directory = ?", gone)
+
+    def rebuild(self) -> int:
+        """Read every run directory again; returns how many there are. A damaged file is replaced."""
+        rows = scan(self.output_dir, config=True)
+        try:
+            self._replace_rows(rows)
+        except sqlite3.DatabaseError as error:
+            is_other_database = "no such" in str(error)
+            if isinstance(error, sqlite3.OperationalError) and not is_other_database:
+                raise  # locked, no room, not ours: a new file would fare no better
+            _unlink(self.path)
+            self._replace_rows(rows)
+        return len(rows)
+
+    def journal_mode(self) -> str:
+        """`wal`, or what the file system can do instead."""
+        with self._open() as connection:
+            return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+    def check(self) -> str:
+        """SQLite's own integrity check: `ok`, or what is wrong."""
+        with self._open() as connection:
+            return str(connection.execute("PRAGMA integrity_check").fetchone()[0])
+
+    # -- the file -----------------------------------------------------------------------------------------------------
+
+    def _replace_rows(self, rows: Iterable[Row]) -> None:
+        with self._writing() as connection:
+            connection.execute("DELETE FROM runs")
+            _put(connection, rows)
+        if (state := self.check()) != "ok":
+            raise sqlite3.DatabaseError(state)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        if not self.path.exists():
+            self._create()
+        with closing(connect(self.path, self.timeout)) as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version != SCHEMA:
+                raise sqlite3.DatabaseError(f"its layout is {version}, this version of rl_training has {SCHEMA}")
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that has the right to write from its beginning, so that it never has to start over."""
+        with self._open() as connection:
+            connection.execute("PRAGMA synchronous = NORMAL")  # what was returned survives any end of the process
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _create(self) -> None:
+        """The file with its table, made aside and put into place whole: nobody ever opens half of one."""
+        self.output_dir.mkdir(parents=True, exist_ok=True)
+        aside = temporary_path(self.output_dir)
+        try:
+            with closing(connect(aside, self.timeout)) as connection:
+                mode = _write_ahead(connection)
+                columns = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
+                connection.execute(f"CREATE TABLE runs ({columns})")
+                connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            _put_into_place(aside, self.path)
+        finally:
+            _unlink(aside)
+        if mode != "wal":
+            warnings.warn(
+                f"the file system of '{self.path}' cannot do WAL; the index uses the journal mode '{mode}', in which "
+                "writers and readers wait for each other",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _put_into_place(aside: Path, path: Path) -> None:
+    """Give a new file its name, unless another process was faster: of two links to one name the second fails."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        os.rename(aside, path)
+
+
+def _unlink(path: Path) -> None:
+    """Remove a database with what SQLite keeps beside it; that goes first, or a new file would be given an old log."""
+    for ending in ("-wal", "-shm", "-journal", ""):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{path}{ending}")
+
+
+def connect(path: Path, timeout: float) -> sqlite3.Connection:
+    """A connection whose transactions begin and end where the code says so."""
+    return sqlite3.connect(path, timeout=timeout, isolation_level=None)
+
+
+def record(run: Path) -> None:
+    """What a run calls when it begins and ends. Whatever fails, the run goes on and the user is told the cure."""
+    try:
+        RunIndex(run.parent, timeout=RUN_SECONDS).put([describe(run)])
+    except (sqlite3.Error, OSError, ValueError, RLTrainingError) as error:
+        warnings.warn(
+            f"cannot write the index '{run.parent / FILE}' ({error}); the run itself is not affected, and "
+            "`rl index rebuild` mends the index",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def all_rows(output_dir: str | Path, *, large: Iterable[str] = ()) -> tuple[list[Row], str | None]:
+    """Every run of an output directory, oldest first, and a note where the index could not be used."""
+    index = RunIndex(output_dir)
+    if not index.path.exists() and not _directories(index.output_dir):
+        return [], None
+    try:
+        index.refresh()
+        return index.rows(large=large), None
+    except (sqlite3.Error, OSError) as error:
+        rows = scan(index.output_dir, config="config" in set(large))
+        rows.sort(key=lambda row: (row["started"] or "", row["directory"]))
+        state = disk_state(index.output_dir)
+        cure = "" if state else "; `rl index rebuild` mends it"
+        why = f"the index '{index.path}' cannot be used ({state or error})"
+        return rows, f"{why}; read the run directories instead{cure}"
+
+
+def scan(output_dir: Path, *, config: bool) -> list[Row]:
+    """A row for every run directory."""
+    return _described(output_dir, _directories(output_dir), config=config)
+
+
+def describe(run: Path, *, config: bool = True) -> Row:
+    """The row of a run as its directory has it; RunError where that is no run."""
+    from rl_training.runs.directory import RunDir
+
+    info = RunDir(run).info()
+    status = _status(run, info.get("status"))
+    results = _results(run, is_over=status in ("finished", "stopped"))
+    tree = _config(run) if config or "algo" not in info else {}
+    facts = {**tree, **info}  # a run of an older version has these only in its config
+    git = info.get("git")
+    row: Row = {
+        "directory": run.name,
+        "status": status,
+        "algorithm": facts.get("algo"),
+        "environment": facts.get("env_id"),
+        "tags": [tag for tag in _listed(facts.get("tags")) if isinstance(tag, str)],
+        "git": git.get("commit") if isinstance(git, dict) else None,
+        "dirty": git.get("dirty") if isinstance(git, dict) else None,
+        "env_steps": results.get("env_steps"),
+        "reward": next((results[name] for name in REWARDS if results.get(name) is not None), None),
+        "loss": results.get("train/loss"),
+        "seconds": results.get("time/elapsed_seconds"),
+        "results": results,
+        "config": tree if config else None,
+    }
+    return {name: _typed(row.get(name, facts.get(name)), kind) for name, kind in COLUMNS.items()}
+
+
+# -- one row ----------------------------------------------------------------------------------------------------------
+
+
+def _directories(output_dir: Path) -> list[str]:
+    """Names of the folders that may be runs; `describe` tells."""
+    try:
+        with os.scandir(output_dir) as entries:
+            names = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
+    except OSError:
+        return []
+    return sorted(name for name in names if name not in OTHER_FOLDERS)
+
+
+def _described(output_dir: Path, names: Iterable[str], *, config: bool = True) -> list[Row]:
+    rows = []
+    for name in names:
+        with suppress(RunError):  # no run, or one whose record is damaged
+            rows.append(describe(output_dir / name, config=config))
+    return rows
+
+
+def _status(run: Path, status: Any) -> Any:
+    """A run that says it is running, and that nobody has, was killed."""
+    if status != "running":
+        return status
+    holder = read_holder(run / ".lock")
+    return "running" if holder is not None and holder.is_alive() else "killed"
+
+
+def _results(run: Path, *, is_over: bool) -> dict[str, Any]:
+    """The final metrics of a run or, where it has not come to its end, its newest ones."""
+    found: dict[str, Any] = {}
+    with suppress(OSError, ValueError, RecursionError):
+        final = json.loads((run / "metrics.json").read_bytes())
+        found = final if isinstance(final, dict) else {}
+    for row in () if is_over else tail_rows(run / "logs" / "metrics.jsonl"):
+        found |= {name: value for name, value in row.items() if value is not None}
+    return found
+
+
+def _config(run: Path) -> dict[str, Any]:
+    from rl_training.config.yaml_reader import read_yaml
+    from rl_training.types import ConfigError
+
+    try:
+        return read_yaml(run / "configs" / "resolved.yaml")
+    except (OSError, ConfigError):
+        return {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _typed(value: Any, kind: str) -> Any:
+    """A value as its column takes it; what a file says may be anything."""
+    if kind == "REAL":
+        with suppress(OverflowError):  # an integer beyond every float
+            return float(value) if isinstance(value, int | float) else None
+        return None
+    if kind == "INTEGER":
+        return int(value) if isinstance(value, int) and abs(value) < 2**63 else None
+    if isinstance(value, dict | list):
+        return value
+    return value if isinstance(value, str) else None
+
+
+def _encoded(row: Mapping[str, Any]) -> Row:
+    """Lists and mappings as JSON; a lone surrogate, which SQLite cannot hold, as a question mark."""
+    texts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
+    return {
+        name: value.encode(errors="replace").decode() if isinstance(value, str) else value
+        for name, value in texts.items()
+    }
+
+
+def _decoded(row: Row) -> Row:
+    row["tags"] = json.loads(row["tags"]) if row["tags"] not in (None, "[]") else []
+    row["dirty"] = None if row["dirty"] is None else bool(row["dirty"])
+    for name in LARGE:
+        if name in row:
+            row[name] = json.loads(row[name] or "{}")
+    return row
+
+
+# -- SQL --------------------------------------------------------------------------------------------------------------
+
+
+def _put(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
+    updates = ", ".join(f'"{name}" = excluded."{name}"' for name in COLUMNS if name not in ("directory", "config"))
+    query = (
+        f"INSERT INTO runs ({_names(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
+        f"ON CONFLICT (directory) DO UPDATE SET {updates}, config = COALESCE(excluded.config, config)"
+    )
+    encoded = map(_encoded, rows)
+    connection.executemany(query, ([row.get(name) for name in COLUMNS] for row in encoded))
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in columns)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> str:
+    """Switch the log ahead of the database on, so that readers and a writer do not wait for each other."""
+    try:
+        return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+    except sqlite3.OperationalError:  # no shared memory here
+        return str(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0])

@@ -1,0 +1,152 @@
+"""Names of run directories and of groups: how one is made, never twice, and how one is found again from what was typed.
+
+Only names and folders; what is inside belongs to `runs` and to `experiments.groups`.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl_training.registry import did_you_mean
+from rl_training.system.atomic_io import fsync_dir, make_folder
+from rl_training.types import RunError
+
+MAX_PART = 80
+"""Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
+RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "best"})
+"""What an output directory, or a command, already calls something else."""
+INDEX = "index.sqlite"
+"""The index of an output directory; SQLite puts `-wal`, `-shm` and `-journal` beside it."""
+_STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
+
+
+ENV_FN = "env_fn"
+_ENV_FN = re.compile(r"env_fn(?:\((.+)\))?")
+
+
+class Names(NamedTuple):
+    """What the record of a directory calls it, whatever the directory is called by now."""
+
+    name: str | None = None
+    """What its user chose."""
+    id: str | None = None
+    """What it was called when it was made."""
+
+
+def name_part(text: str) -> str:
+    """A text as a part of a directory name.
+
+    >>> name_part("ALE/Pong-v5")
+    'ALE-Pong-v5'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:MAX_PART]
+
+
+def function_name(made_by: Any) -> str:
+    """What to call a function or class that makes environments; "env_fn" for one without a name of its own.
+
+    >>> function_name(dict), function_name(lambda: None)
+    ('dict', 'env_fn')
+    """
+    inner = made_by.func if isinstance(made_by, partial) else made_by
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    short = str(name).rpartition("<locals>.")[2]
+    return ENV_FN if "<lambda>" in short else name_part(short)
+
+
+def env_fn_id(env_fn: Any) -> str:
+    """The `env_id` of a run whose environment is a function of its user's: never the name of another environment."""
+    name = function_name(env_fn)
+    return ENV_FN if name == ENV_FN else f"{ENV_FN}({name})"
+
+
+def env_fn_of(env_id: str) -> str | None:
+    """The name of the function in such an `env_id`; None for every other environment."""
+    match = _ENV_FN.fullmatch(env_id)
+    return (match[1] or ENV_FN) if match else None
+
+
+def is_reserved(name: str) -> bool:
+    """Whether no run may be called that, in any case: some file systems make no difference.
+
+    >>> is_reserved("Groups"), is_reserved("index.sqlite-wal"), is_reserved("groups-2")
+    (True, True, False)
+    """
+    folded = name.casefold()
+    return folded in RESERVED or folded.startswith(INDEX)
+
+
+def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:
+    """Create `<root>/<name>[-2]/` with its subfolders; never one that exists. OSError where the disk refuses."""
+    if name.startswith((".", "-")):  # neither a hidden folder nor something that looks like a flag
+        name = f"{kind}{name}"
+    if is_reserved(name):
+        name = f"{kind}-{name}"
+    make_folder(root)
+    for count in range(1, 100_000):
+        path = root / (name if count == 1 else f"{name}-{count}")
+        # mkdir is the only test and the only claim: of two processes that try one name, one fails
+        with suppress(FileExistsError):
+            path.mkdir()
+            for subfolder in subfolders:
+                (path / subfolder).mkdir()
+            # or a power cut would take the whole folder, with all that is saved in it later
+            fsync_dir(root)
+            return path
+    raise RunError(f"'{root}' already holds 100,000 {kind}s of this second; choose another output_dir")
+
+
+def age(path: Path, record: str) -> tuple[str, int, str]:
+    """Orders directories from the oldest to the newest by the stamp in their name; `record` is the file each has."""
+    match = _STAMP.search(path.name)
+    if match is None:  # renamed by hand: the time its record says, in the same form
+        modified = datetime.fromtimestamp((path / record).stat().st_mtime)
+        return f"{modified:%Y%m%d-%H%M%S}", 0, path.name
+    return match[1], int(match[2] or 1), path.name
+
+
+def pick(name: str, folders: Sequence[Path], given_names: Callable[[Path], Names], kind: str) -> Path:
+    """The one of `folders`, oldest first, that is called `name`, was given it, or alone begins with it."""
+    by_name = {folder.name: folder for folder in folders}
+    if name in by_name:
+        return by_name[name]
+    names = {folder: given_names(folder) for folder in folders}
+    matches = [folder for folder in folders if name in names[folder]]
+    matches = matches or [f for f in folders if f.name.startswith(name) or (names[f].id or "").startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    where = folders[-1].parent
+    if matches:
+        shown = ", ".join(folder.name for folder in matches[-5:])
+        raise RunError(f"'{name}' fits {len(matches)} {kind}s in '{where}' ({shown}); type more of the name")
+    hint = did_you_mean(name, by_name) or f"; the latest is '{folders[-1].name}'"
+    raise RunError(f"no {kind} '{name}' in '{where}'{hint}")
+
+
+@contextmanager
+def readable_errors(what: str) -> Iterator[None]:
+    """OSError to RunError with the cure."""
+    cures = {
+        errno.ENOSPC: "free some space or choose another output_dir",
+        errno.EDQUOT: "your disk quota is used up; free some space or choose another output_dir",
+        errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+        errno.EROFS: "the disk is read-only; choose another output_dir",
+        errno.ENAMETOOLONG: "choose a shorter output_dir",
+        errno.ENOTDIR: "a file is in the way; move it or choose another output_dir",
+        errno.EEXIST: "a file is in the way; move it or choose another output_dir",
+    }
+    try:
+        yield
+    except OSError as error:
+        cure = cures.get(error.errno or 0, "choose an output_dir you may write to, such as --output-dir ~/runs")
+        where = f" ({error.filename})" if error.filename else ""
+        raise RunError(f"{what}: {error.strerror}{where}; {cure}") from error
+    except ValueError as error:  # a NUL byte or a lone surrogate in the path
+        raise RunError(f"{what}: {error}; choose an output_dir of ordinary characters") from error

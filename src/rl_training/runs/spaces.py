@@ -1,0 +1,167 @@
+"""The spaces of a run as plain values: written beside its config, read back without building the environment.
+
+With them a policy is loaded where its environment cannot be built, and an environment of other spaces is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.runs.names import readable_errors
+from rl_training.system.atomic_io import atomic_write
+from rl_training.types import (
+    BoxSpec,
+    DictSpec,
+    DiscreteSpec,
+    EnvError,
+    LeafSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    RunError,
+    SpaceSpec,
+)
+
+FILE = "configs/spaces.json"
+MAX_BYTES = 2**24
+MAX_VALUES = 10**8
+"""Largest number of values of one space that is read back."""
+Spaces = tuple[SpaceSpec, SpaceSpec]
+"""Of observations and actions."""
+
+
+def save_spaces(folder: Path, spaces: Spaces) -> None:
+    """Write `configs/spaces.json` into a run directory."""
+    record = {"observation": plain_space(spaces[0]), "action": plain_space(spaces[1])}
+    with readable_errors(f"cannot write {FILE} in '{folder}'"):
+        atomic_write(folder / FILE, json.dumps(record).encode() + b"\n")
+
+
+def read_spaces(folder: Path) -> Spaces | None:
+    """The spaces of a run directory; None where it has no record of them (runs of version 0.1)."""
+    path = folder / FILE
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(f"cannot read '{path}': {error.strerror}") from error
+    try:
+        record: Any = json.loads(data) if len(data) <= MAX_BYTES else {}
+        return space_of(record["observation"]), space_of(record["action"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise RunError(
+            f"'{path}' does not describe spaces ({error}); remove it, and the environment is asked"
+        ) from error
+
+
+def plain_space(space: SpaceSpec) -> dict[str, Any]:
+    """A space as JSON values."""
+    if isinstance(space, DictSpec):
+        return {"type": "dict", "spaces": {key: plain_space(leaf) for key, leaf in space.spaces.items()}}
+    if isinstance(space, DiscreteSpec):
+        return {"type": "discrete", "n": space.n}
+    if isinstance(space, MultiDiscreteSpec):
+        return {"type": "multi_discrete", "nvec": list(space.nvec)}
+    if isinstance(space, MultiBinarySpec):
+        return {"type": "multi_binary", "n": space.n}
+    bounds = {"low": _plain_bound(space.low), "high": _plain_bound(space.high)}
+    return {"type": "box", "shape": list(space.shape), "dtype": space.dtype.name, **bounds}
+
+
+def space_of(record: Any) -> SpaceSpec:
+    """The space of such a record; ValueError, TypeError or KeyError where it is none."""
+    if record["type"] == "dict":
+        return DictSpec({str(key): _leaf(leaf) for key, leaf in record["spaces"].items()})
+    return _leaf(record)
+
+
+def _leaf(record: Mapping[str, Any]) -> LeafSpec:
+    kind = record["type"]
+    if kind == "discrete":
+        return DiscreteSpec(_count(record["n"]))
+    if kind == "multi_discrete":
+        return MultiDiscreteSpec(tuple(map(_count, record["nvec"])))
+    if kind == "multi_binary":
+        return MultiBinarySpec(_count(record["n"]))
+    if kind != "box":
+        raise ValueError(f"unknown space {kind!r}")
+    dtype, shape = np.dtype(record["dtype"]), tuple(map(_count, record["shape"]))
+    if dtype.kind not in "fiub" or math.prod(shape) > MAX_VALUES:
+        raise ValueError(f"a Box of shape {shape} and dtype {dtype}")
+    return BoxSpec(_bound(record["low"], shape, dtype), _bound(record["high"], shape, dtype), dtype)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_VALUES:
+        raise ValueError(f"{value!r} is not a size")
+    return value
+
+
+def _plain_bound(values: Any) -> Any:
+    """One number where all are equal; JSON has no infinities, so those are texts."""
+    flat = np.asarray(values).reshape(-1).tolist()
+    plain = [str(value) if isinstance(value, float) and not math.isfinite(value) else value for value in flat]
+    return plain[0] if plain and all(value == plain[0] for value in plain) else plain
+
+
+def _bound(plain: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    numbers = (
+        [float(value) if isinstance(value, str) else value for value in plain] if isinstance(plain, list) else None
+    )
+    values = float(plain) if isinstance(plain, str) else plain if numbers is None else np.reshape(numbers, shape)
+    return np.broadcast_to(np.asarray(values, dtype), shape).copy()
+
+
+# -- for people -------------------------------------------------------------------------------------------------------
+
+
+def describe(space: SpaceSpec) -> str:
+    """A space in a few words.
+
+    >>> describe(DictSpec({"goal": DiscreteSpec(3), "x": MultiBinarySpec(2)}))
+    'Dict(goal: Discrete(3), x: MultiBinary(2))'
+    """
+    if isinstance(space, DictSpec):
+        return f"Dict({', '.join(f'{key}: {describe(leaf)}' for key, leaf in space.spaces.items())})"
+    if isinstance(space, DiscreteSpec):
+        return f"Discrete({space.n})"
+    if isinstance(space, MultiDiscreteSpec):
+        return f"MultiDiscrete({list(space.nvec)})"
+    if isinstance(space, MultiBinarySpec):
+        return f"MultiBinary({space.n})"
+    return f"Box{space.shape} {space.dtype}"
+
+
+def check_spaces(run: Path, recorded: Spaces, found: Spaces) -> None:
+    """EnvError where an environment's spaces are not those that a run was trained on."""
+    for what, one, other in zip(("observation", "action"), recorded, found, strict=True):
+        if not _same(one, other, bounds=what == "action"):
+            detail = ""
+            if describe(one) == describe(other) and isinstance(one, BoxSpec) and isinstance(other, BoxSpec):
+                detail = f" with bounds {_range(one)}, here {_range(other)}"
+            raise EnvError(
+                f"the environment has the {what} space {describe(other)}, but run '{run}' was trained on "
+                f"{describe(one)}{detail}; give the environment that it was trained on"
+            )
+
+
+def _same(one: SpaceSpec, other: SpaceSpec, *, bounds: bool) -> bool:
+    """Whether a policy for one space can act in the other. Floats of another width are; other bounds of actions not."""
+    if isinstance(one, DictSpec) and isinstance(other, DictSpec):
+        same_keys = one.spaces.keys() == other.spaces.keys()
+        return same_keys and all(_same(leaf, other.spaces[key], bounds=bounds) for key, leaf in one.spaces.items())
+    if isinstance(one, BoxSpec) and isinstance(other, BoxSpec):
+        alike = one.shape == other.shape and one.dtype.kind == other.dtype.kind
+        return alike and (not bounds or bool(np.allclose(one.low, other.low) and np.allclose(one.high, other.high)))
+    return one == other
+
+
+def _range(box: BoxSpec) -> str:
+    return f"{_plain_bound(box.low)} to {_plain_bound(box.high)}"

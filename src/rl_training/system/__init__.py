@@ -1,0 +1,1 @@
+"""The operating system: files, signals, threads, memory, processes, and text for terminals."""

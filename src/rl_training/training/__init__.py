@@ -1,0 +1,1 @@
+"""Training loops, the collector that steps environments, evaluation, and callbacks."""

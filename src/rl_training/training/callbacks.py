@@ -1,0 +1,255 @@
+"""Callbacks: everything that happens between two train steps.
+
+The order matters and is fixed in `trainer.build_callbacks`: guard, evaluation, video, alerts, log, the
+user's own, checkpoint, progress.
+
+Triggers are functions of progress before and after a step, so there is no trigger state to lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.schema import TrainingConfig
+from rl_training.guards import Guard, Suspects, part_suspects
+from rl_training.logging.logger import Logger
+from rl_training.logging.progress_display import Display
+from rl_training.runs.budgets import budgets_json
+from rl_training.system.formatting import number_text
+from rl_training.training.collector import Episode
+from rl_training.training.evaluation import EvalResult
+from rl_training.training.loop import Report, Trainer
+from rl_training.types import Metrics, StateDict, crossed
+
+
+class Callback:
+    """Base for your own: override what you need. `state_dict` and `load_state_dict` make its state part of a resume."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Before the first step, also after a resume."""
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        """After every train step."""
+
+    def on_end(self, trainer: Trainer) -> None:
+        """After the last step, also when interrupted."""
+
+    def on_failure(self, trainer: Trainer, error: BaseException) -> None:
+        """Instead of `on_end`, where the run ends with an error. What this raises is left out."""
+
+
+class GuardCallback(Callback):
+    """Stops the run in the update that produced a NaN or Inf, before anything of it is logged or saved."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    def on_start(self, trainer: Trainer) -> None:
+        """What was loaded: a checkpoint of a run without checks, another run's policy."""
+        self.guard.check_state(self.suspects(trainer))
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        *earlier, last = report.updates
+        for update in earlier:
+            self.guard.check_update(update.metrics, None, tuple, update.before)
+        algorithm = trainer.parts()["algorithm"]
+        self.guard.check_update(last.metrics, algorithm, lambda: self.suspects(trainer), last.before)
+        trainer.clock.seconds["guard"] = self.guard.seconds
+
+    def suspects(self, trainer: Trainer) -> Suspects:
+        parts = trainer.parts()
+        return part_suspects({name: parts[name].state_dict() for name in ("algorithm", "policy")})
+
+
+class Evaluate(Protocol):
+    """Plays whole episodes with the policy as it is now."""
+
+    def __call__(self, *, episodes: int, first: int = 0) -> EvalResult: ...
+
+
+class EvalCallback(Callback):
+    """Evaluates at the start, every `eval_frequency` env steps and at the end; stops a run that has reached
+    `stop_at_return`. What it finds at the start is a row of evals.jsonl and nothing else."""
+
+    def __init__(self, evaluate: Evaluate, logger: Logger, training: TrainingConfig) -> None:
+        self.evaluate = evaluate
+        self.logger = logger
+        self.training = training
+        self.last_step = -1
+
+    def on_start(self, trainer: Trainer) -> None:
+        if self.training.eval_at_start and trainer.progress.env_steps == 0 and self.last_step < 0:
+            with trainer.clock.measure("evaluation"):
+                result = self.evaluate(episodes=self.training.num_eval_episodes)
+            self.log(trainer, result, to_sinks=False)
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        if report.final or crossed(report.before.env_steps, report.after.env_steps, self.training.eval_steps):
+            report.metrics |= self.run(trainer)
+
+    def on_end(self, trainer: Trainer) -> None:
+        if not trainer.interrupted and self.last_step != trainer.progress.env_steps:
+            self.logger.log_metrics({**trainer.progress.state_dict(), **self.run(trainer)})
+
+    def run(self, trainer: Trainer) -> Metrics:
+        episodes, enough = self.training.num_eval_episodes, self.training.stop_episodes
+        with trainer.clock.measure("evaluation"):
+            result = self.evaluate(episodes=episodes)
+            if self.is_solved(result) and episodes < enough:  # a few lucky episodes end no run
+                result = result.followed_by(self.evaluate(episodes=enough - episodes, first=episodes))
+        metrics = self.log(trainer, result)
+        if self.is_solved(result):
+            score = f"{number_text(metrics['return_mean'])} over {len(result.returns)} episodes"
+            trainer.request_stop(f"solved: evaluation return {score} >= {self.training.stop_at_return:g}")
+        return {f"eval/{name}": value for name, value in metrics.items()}
+
+    def log(self, trainer: Trainer, result: EvalResult, *, to_sinks: bool = True) -> dict[str, float]:
+        """The row of evals.jsonl; its metrics."""
+        self.last_step = trainer.progress.env_steps
+        metrics = result.metrics()
+        row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
+        self.logger.log_eval({**trainer.progress.state_dict(), **metrics, **row}, to_sinks=to_sinks)
+        return metrics
+
+    def is_solved(self, result: EvalResult) -> bool:
+        goal = self.training.stop_at_return
+        return goal is not None and goal <= float(result.returns.mean()) < inf
+
+    def state_dict(self) -> StateDict:
+        return {"last_step": self.last_step}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        self.last_step = int(state["last_step"])
+
+
+class VideoCallback(Callback):
+    """Records an evaluation episode every `every` env steps."""
+
+    def __init__(self, record: Callable[[Path], Path], videos: Path, every: int) -> None:
+        self.record = record
+        self.videos = videos
+        self.every = every
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        if crossed(report.before.env_steps, report.after.env_steps, self.every):
+            with trainer.clock.measure("video"):
+                self.record(self.videos / f"step_{report.after.env_steps:012d}.mp4")
+
+
+class LogCallback(Callback):
+    """Writes finished episodes and metric rows: one row per train step, or per `every` env steps."""
+
+    def __init__(self, logger: Logger, every: int = 0) -> None:
+        self.logger = logger
+        self.every = every
+        self.pending: list[float] = []
+        """Returns of episodes that ended since the last row; only kept when rows are further apart than steps."""
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        for update in report.updates:
+            self.log(trainer, update, last=report.final and update is report.updates[-1])
+
+    def log(self, trainer: Trainer, report: Report, *, last: bool) -> None:
+        for episode in report.episodes:
+            self.logger.log_episode(**episode_row(episode, report))
+        due = self.every == 0 or last or crossed(report.before.env_steps, report.after.env_steps, self.every)
+        self.pending += [episode.episode_return for episode in report.episodes]
+        if due or "eval/return_mean" in report.metrics:
+            if self.pending:
+                report.metrics["rollout/return_mean"] = sum(self.pending) / len(self.pending)
+            self.logger.log_metrics({**report.after.state_dict(), **report.metrics, **clock_metrics(trainer)})
+            self.pending = []
+
+    def on_end(self, trainer: Trainer) -> None:
+        self.logger.save_logs()
+
+    def state_dict(self) -> StateDict:
+        return {"pending": list(self.pending)}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        self.pending = list(state["pending"])
+
+
+class CheckpointCallback(Callback):
+    """Saves at step 0, every `every` env steps, at each new best evaluation, and at the end."""
+
+    def __init__(self, manager: CheckpointManager, guard: Guard, *, every: int, keep_best: bool) -> None:
+        self.manager = manager
+        self.guard = guard
+        self.every = every
+        self.keep_best = keep_best
+        self.best: float | None = None
+        self.saved_step = -1
+
+    def on_start(self, trainer: Trainer) -> None:
+        if trainer.progress.env_steps == 0:
+            self.save(trainer)
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        score = report.metrics.get("eval/return_mean")
+        # a NaN would stay the best for ever: nothing is greater
+        is_best = self.keep_best and score is not None and isfinite(score) and (self.best is None or score > self.best)
+        if is_best:
+            self.best = score
+        if is_best or crossed(report.before.env_steps, report.after.env_steps, self.every):
+            self.save(trainer, score=score, best=is_best)
+
+    def on_end(self, trainer: Trainer) -> None:
+        if self.saved_step != trainer.progress.env_steps:
+            self.save(trainer)
+
+    def save(self, trainer: Trainer, *, score: float | None = None, best: bool = False) -> None:
+        with trainer.clock.measure("checkpoint"):
+            state = trainer.state_dict()
+            self.guard.check_state(part_suspects({name: state[name] for name in trainer.parts()}))
+            step = trainer.progress.env_steps
+            budgets = budgets_json(trainer.budgets)
+            metadata: dict[str, Any] = {**trainer.progress.state_dict(), "score": score, "budgets": budgets}
+            self.manager.save(state, step=step, metadata=metadata, best=best)
+            self.saved_step = step
+
+    def state_dict(self) -> StateDict:
+        return {"best": self.best}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        self.best = state["best"]
+
+
+class ProgressCallback(Callback):
+    """Feeds the progress bar or the plain lines. Only ever reads."""
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self.eval_return: float | None = None
+        self.recent: list[float] = []
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        self.recent = (self.recent + [episode.episode_return for episode in report.episodes])[-100:]
+        self.eval_return = report.metrics.get("eval/return_mean", self.eval_return)
+        mean = sum(self.recent) / len(self.recent) if self.recent else None
+        self.display.update(report.after.env_steps, return_mean=mean, eval_return=self.eval_return)
+
+    def on_end(self, trainer: Trainer) -> None:
+        self.display.close()
+
+
+def episode_row(episode: Episode, report: Report) -> dict[str, Any]:
+    """A line of episodes.jsonl; `env_steps` is the end of the train step in which the episode ended."""
+    return {
+        "env_steps": report.after.env_steps,
+        "env": episode.env_index,
+        "return": episode.episode_return,
+        "length": episode.length,
+        "terminated": episode.terminated,
+        **{f"info/{name}": value for name, value in episode.info.items()},
+    }
+
+
+def clock_metrics(trainer: Trainer) -> Metrics:
+    """Everything that depends on the clock, under `time/`."""
+    seconds = {f"time/{name}_seconds": round(value, 4) for name, value in trainer.clock.seconds.items()}
+    return {"time/elapsed_seconds": round(trainer.clock.elapsed, 3), **seconds}

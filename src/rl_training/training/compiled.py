@@ -1,0 +1,191 @@
+"""Compiled loop: a train step is a chunk of rollouts inside one XLA program. Evaluation and checkpoints are callbacks.
+
+A chunk ends where somebody wants to look: at the next evaluation, checkpoint or video, at the end of the budget, and
+after about half a second in any case, so that a signal or a NaN is acted upon. How long it is changes nothing that is
+computed or logged: each rollout has its own row, as in the host lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+
+from rl_training.guards import Guard, part_suspects, search
+from rl_training.jax.data.replay_buffer import SavedRing
+from rl_training.jax.host import HostAlgorithm
+from rl_training.jax.monitoring.faults import Faults, are_none, in_batch, in_learner
+from rl_training.jax.pytrees import restored, tree_state
+from rl_training.jax.training.driver import Driver, Loop, Record, root_key
+from rl_training.jax.training.evaluation import Evaluation
+from rl_training.jax.training.timetable import MAX_ROLLOUTS, WORD, timetable
+from rl_training.numerics.gsde import carry_like
+from rl_training.training.collector import CollectStats, Episode
+from rl_training.training.evaluation import EvalResult
+from rl_training.training.loop import Report, Trainer
+from rl_training.training.on_policy import prefixed, rollout_metrics
+from rl_training.types import Array, Metrics, Progress, StateDict, Stateful
+
+CHUNK_SECONDS = 0.5
+
+
+class Position:
+    """Where the compiled environments are: their states, the policy's memory, and the sums of the open episodes."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        num_envs = len(loop.is_first)
+        self.returns = np.zeros(num_envs)
+        self.lengths = np.zeros(num_envs, np.int64)
+
+    def episodes(self, rewards: Array, terminated: Array, truncated: Array) -> list[Episode]:
+        """Episodes that ended in a rollout (T, N), in the order in which they ended."""
+        ended: list[Episode] = []
+        num_steps, num_envs = rewards.shape
+        columns = np.ascontiguousarray(rewards.T, np.float64)  # a sum over a row of these is quick
+        begin: dict[int, int] = {}
+        for place in np.flatnonzero(terminated | truncated).tolist():
+            t, i = divmod(place, num_envs)
+            total = self.returns[i] + columns[i, begin.get(i, 0) : t + 1].sum()
+            ended.append(Episode(i, float(total), int(self.lengths[i]) + t + 1, bool(terminated[t, i])))
+            self.returns[i], self.lengths[i], begin[i] = 0.0, -(t + 1), t + 1
+        open_sums = columns.sum(1)
+        for i, start in begin.items():
+            open_sums[i] = columns[i, start:].sum()
+        self.returns += open_sums
+        self.lengths += num_steps
+        return ended
+
+    def state_dict(self) -> StateDict:
+        loop = self.loop
+        moving = {name: tree_state(getattr(loop, name)) for name in ("env", "carry", "is_first", "rollouts")}
+        return {**moving, "returns": self.returns.copy(), "lengths": self.lengths.copy()}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        names = ("env", "carry", "is_first", "rollouts")
+        state = {**state, "carry": carry_like(self.loop.carry, state["carry"])}
+        parts = {name: restored(getattr(self.loop, name), state[name], f"env/{name}") for name in names}
+        self.loop = self.loop._replace(**parts)
+        self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
+
+
+class CompiledTrainer(Trainer):
+    """Drives the chunks, which end at the multiples of each of `stops`. With `ahead`, programs are loaded or compiled
+    from now on, beside whatever comes before the first chunk."""
+
+    exact = True
+
+    def __init__(
+        self,
+        algorithm: HostAlgorithm,
+        driver: Driver,
+        progress: Progress,
+        guard: Guard,
+        *,
+        stops: Sequence[int],
+        ahead: bool,
+    ) -> None:
+        super().__init__(progress)
+        self.algorithm = algorithm
+        self.driver = driver
+        self.guard = guard
+        self.stops = [every for every in stops if every > 0]
+        self.num_steps = algorithm.functions.rollout_length
+        if ahead:
+            driver.prepare(algorithm.state, algorithm.key)
+        self.position = Position(driver.start(algorithm.state, algorithm.key))
+        self.num_envs = len(self.position.loop.is_first)
+        self.rollout_steps = self.num_steps * self.num_envs
+        self.schedule = algorithm.functions.replay
+        self.learning_starts = self.schedule.learning_starts if self.schedule is not None else 0
+        self.buffer = SavedRing(self.position, progress) if self.schedule is not None else None
+        """The ring of an off-policy algorithm, as checkpoints know it."""
+        self.evaluation: Evaluation | None = None
+        """Plays the evaluations, where they are compiled too."""
+        self.pace = 1
+        """Rollouts that take about CHUNK_SECONDS."""
+        if driver.together is not None:
+            driver.together.join()
+
+    def train_step(self) -> Metrics:
+        count, done = self.rollouts_ahead(), self.progress.env_steps
+        began = perf_counter()
+        with self.clock.measure("compiled"):
+            loop = self.position.loop._replace(learner=self.algorithm.state)
+            if (number := done // self.rollout_steps + 1) >= WORD:
+                loop = loop._replace(key=root_key(self.algorithm.seed, number))
+            times = timetable(self.algorithm.functions, self.num_envs, done, count)
+            self.position.loop, record = self.driver.chunk(loop, np.int32(count), times)
+            self.algorithm.state = self.position.loop.learner
+        count = (int(self.position.loop.rollouts) - done // self.rollout_steps) % WORD
+        self._set_pace(count, perf_counter() - began)
+        self.history = self._reports(count, record)
+        self._check(record.faults)
+        self.episodes = [episode for report in self.history for episode in report.episodes]
+        return self.history[-1].metrics
+
+    def evaluate(self, *, episodes: int, first: int = 0) -> EvalResult:
+        """Greedy episodes on the JAX environment."""
+        assert self.evaluation is not None, "asked for by training.eval_lane"
+        agent = self.algorithm
+        returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed, episodes, first)
+        return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan))
+
+    def rollouts_ahead(self) -> int:
+        """How many rollouts the next chunk has."""
+        done, rollout = self.progress.env_steps, self.rollout_steps
+        if self.total_episodes is not None:
+            return 1  # episodes are counted on the host
+        ways = [every - done % every for every in self.stops]
+        ways.append((WORD - (done // rollout + 1) % WORD) * rollout)  # rollouts of a chunk share one key
+        if self.total_timesteps > done:
+            ways.append(self.total_timesteps - done)
+        return min(self.pace, *(-(-way // rollout) for way in ways))
+
+    def _set_pace(self, count: int, seconds: float) -> None:
+        """Grows from one rollout, whose time is that of compiling, by at most a factor of eight."""
+        wanted = int(count * CHUNK_SECONDS / max(seconds, 1e-6))
+        self.pace = max(1, min(wanted if self.progress.updates else 8, 8 * self.pace, MAX_ROLLOUTS))
+
+    def _reports(self, count: int, record: Record) -> list[Report]:
+        """What each rollout of a chunk did; moves `progress`."""
+        columns = {name: np.asarray(column)[:count].tolist() for name, column in record.metrics.items()}
+        rewards, terminated, truncated = map(np.asarray, record[1:4])
+        updates = np.asarray(record.updates)[:count].tolist()
+        reports = []
+        for k in range(count):
+            before = self.progress.copy()
+            episodes = self.position.episodes(rewards[k], terminated[k], truncated[k])
+            learnt = {name: column[k] for name, column in columns.items()} if updates[k] else {}
+            self.progress.advance(env_steps=self.rollout_steps, updates=updates[k], episodes=len(episodes))
+            metrics = prefixed("train/", learnt) | rollout_metrics(CollectStats(self.rollout_steps, episodes))
+            if self.buffer is not None:
+                metrics["buffer/size"] = min(self.progress.env_steps, self.buffer.capacity)
+            reports.append(Report(before, self.progress.copy(), metrics, episodes))
+        return reports
+
+    def _check(self, faults: Faults) -> None:
+        """Stop at the first update of a chunk that met a NaN or Inf, by the name of what held it."""
+        if self.guard.level == "off" or are_none(faults):
+            return
+        for k, report in enumerate(self.history):
+            if found := in_batch(faults, k, self.num_envs):
+                raise self.guard.error(found, report.before)
+            self.guard.check_update(report.metrics, None, tuple, report.before)
+            if found := search(part_suspects(self.algorithm.named(in_learner(faults, k, self.algorithm.state)))):
+                raise self.guard.error(found, report.before)
+
+    def parts(self) -> dict[str, Stateful]:
+        parts: dict[str, Stateful] = {
+            "policy": self.algorithm.policy,
+            "algorithm": self.algorithm,
+            "env": self.position,
+            "progress": self.progress,
+        }
+        return parts if self.buffer is None else {**parts, "buffer": self.buffer}
+
+    def close(self) -> None:
+        """Nothing to release: environments are arrays. Runs that go together go on without this one."""
+        if self.driver.together is not None:
+            self.driver.together.leave()

@@ -1,0 +1,173 @@
+"""Evaluation: whole episodes on separate environments with their own seeds. It never touches the training.
+
+Episode k always starts from the same seed and, if stochastic, draws from the same noise, however many environments
+share the work. Environments are plain single ones, so every suite and every user's class is evaluated the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.numerics.stable import iqm
+from rl_training.seeding import episode_noise, episode_seed, stream
+from rl_training.types import Array, Carry, Obs, Policy
+
+LANES = 25
+"""Environments at most that share the episodes of an evaluation, unless told: a call of the policy serves them all."""
+
+EnvMaker = Callable[[int], "gym.Env[Any, Any]"]
+"""Makes the i-th evaluation environment."""
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Returns and lengths of every episode in the order of their numbers; raw rewards."""
+
+    returns: Array
+    lengths: Array
+    successes: Array
+    """1, 0, or NaN where the environment does not say."""
+    frames: list[Array] = field(default_factory=list)
+    """Pictures of the first episode, if asked for."""
+    fps: float = 30.0
+    """The environment's own frame rate."""
+
+    def followed_by(self, later: EvalResult) -> EvalResult:
+        """This one's episodes and those that were played after them."""
+        returns = np.concatenate([self.returns, later.returns])
+        lengths = np.concatenate([self.lengths, later.lengths])
+        successes = np.concatenate([self.successes, later.successes])
+        return EvalResult(returns, lengths, successes, self.frames, self.fps)
+
+    def metrics(self) -> dict[str, float]:
+        values = {
+            "return_mean": float(self.returns.mean()),
+            "return_std": float(self.returns.std()),
+            "return_min": float(self.returns.min()),
+            "return_max": float(self.returns.max()),
+            "return_iqm": float(iqm(self.returns)),
+            "length_mean": float(self.lengths.mean()),
+        }
+        if not np.isnan(self.successes).all():
+            values["success_rate"] = float(np.nanmean(self.successes))
+        return values
+
+
+class Lane:
+    """One environment that plays episodes i, i + n, i + 2n, ... one after the other."""
+
+    def __init__(self, env: gym.Env[Any, Any], first: int) -> None:
+        self.env = env
+        self.episode = first
+        self.obs: Any = None
+        self.total, self.length = 0.0, 0
+        self.is_first = True
+
+    def start(self, seed: int) -> None:
+        self.obs, _ = self.env.reset(seed=episode_seed(seed, self.episode))
+        self.total, self.length, self.is_first = 0.0, 0, True
+
+
+def evaluate_policy(
+    policy: Policy,
+    make_env: EnvMaker,
+    *,
+    episodes: int,
+    seed: int,
+    first: int = 0,
+    deterministic: bool = True,
+    num_envs: int | None = None,
+    record: bool = False,
+) -> EvalResult:
+    """Play `episodes` episodes from number `first` on and return what they gave; `record` keeps the frames of one."""
+    count = min(episodes, num_envs or LANES)
+    lanes = [Lane(make_env(i), first + i) for i in range(count)]
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+    successes = np.full(episodes, np.nan)
+    frames: list[Array] = []
+    actor = BatchActor(policy, count, seed) if deterministic else EpisodeActor(policy, count, seed)
+    try:
+        for lane in lanes:
+            lane.start(seed)
+        if record:
+            frames.append(np.asarray(lanes[0].env.render()))
+        active = list(range(count))
+        while active:
+            actions = actor.act(lanes, active)
+            for slot, action in zip(tuple(active), actions, strict=True):
+                lane = lanes[slot]
+                lane.obs, reward, terminated, truncated, info = lane.env.step(action)
+                lane.total += float(reward)
+                lane.length += 1
+                lane.is_first = False
+                if record and lane.episode == first:
+                    frames.append(np.asarray(lane.env.render()))
+                if terminated or truncated:
+                    row = lane.episode - first
+                    returns[row], lengths[row] = lane.total, lane.length
+                    success = info.get("is_success", info.get("success"))
+                    if success is not None:
+                        successes[row] = float(success)
+                    lane.episode += count
+                    if lane.episode < first + episodes:
+                        lane.start(seed)
+                    else:
+                        active.remove(slot)
+    finally:
+        for lane in lanes:
+            lane.env.close()
+    fps = float(lanes[0].env.metadata.get("render_fps", 30.0))
+    return EvalResult(returns, lengths, successes, frames, fps)
+
+
+class BatchActor:
+    """Greedy actions for all lanes at once."""
+
+    def __init__(self, policy: Policy, count: int, seed: int) -> None:
+        self.policy = policy
+        self.carry = policy.initial_carry(count)
+        self.rng = stream(seed, "eval")
+
+    def act(self, lanes: list[Lane], active: list[int]) -> Array:
+        obs = stack_obs([lanes[i].obs for i in active])
+        is_first = np.array([lanes[i].is_first for i in active])
+        carry: Carry = {name: rows[active] for name, rows in self.carry.items()}
+        result = self.policy.act(obs, carry, is_first, self.rng, deterministic=True)
+        for name, rows in result.carry.items():
+            self.carry[name][active] = rows
+        return result.env_actions
+
+
+class EpisodeActor:
+    """Sampled actions, lane by lane, each episode with its own noise."""
+
+    def __init__(self, policy: Policy, count: int, seed: int) -> None:
+        self.policy = policy
+        self.seed = seed
+        self.carries = [policy.initial_carry(1) for _ in range(count)]
+        self.generators: dict[int, np.random.Generator] = {}
+
+    def act(self, lanes: list[Lane], active: list[int]) -> list[Any]:
+        actions = []
+        for slot in active:
+            lane = lanes[slot]
+            if lane.is_first:
+                self.generators[slot] = episode_noise(self.seed, lane.episode)
+            result = self.policy.act(
+                stack_obs([lane.obs]), self.carries[slot], np.array([lane.is_first]), self.generators[slot]
+            )
+            self.carries[slot] = result.carry
+            actions.append(result.env_actions[0])
+        return actions
+
+
+def stack_obs(rows: list[Any]) -> Obs:
+    """Single observations to a batch: arrays, numbers or dicts of them."""
+    if isinstance(rows[0], dict):
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return np.array(rows)

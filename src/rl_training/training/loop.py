@@ -1,0 +1,163 @@
+"""The loop every lane shares: train, report, call back, until the budget is spent or somebody asks to stop.
+
+Logging, evaluation, checkpoints, progress and videos are callbacks. A trainer only knows how to take a step and which
+parts make up its state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from rl_training.checkpointing.seal import fitting
+from rl_training.runs.budgets import Budget
+from rl_training.training.collector import Episode
+from rl_training.types import CheckpointError, FollowsEpisodes, Metrics, Progress, SpaceSpec, StateDict, Stateful
+
+
+@dataclass(slots=True)
+class Report:
+    """What one train step did, as callbacks see it. They may add metrics before the row is written."""
+
+    before: Progress
+    after: Progress
+    metrics: Metrics
+    episodes: Sequence[Episode] = ()
+    final: bool = False
+    """The budget is spent or the goal reached: no step follows."""
+    history: Sequence[Report] = ()
+    """Each update by itself, oldest first, where the step took several at once (compiled lane)."""
+
+    @property
+    def updates(self) -> Sequence[Report]:
+        """Every update of this step; the last one shares its metrics with the report itself."""
+        return self.history or (self,)
+
+
+class TrainerCallback(Protocol):
+    """What the trainer calls; see `callbacks.Callback` for a base with empty methods."""
+
+    def on_start(self, trainer: Trainer) -> None: ...
+    def on_step(self, trainer: Trainer, report: Report) -> None: ...
+    def on_end(self, trainer: Trainer) -> None: ...
+
+
+@dataclass(slots=True)
+class Clock:
+    """Where the wall time went. Never part of a checkpoint: the clock is not part of what is reproduced."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    started: float = field(default_factory=perf_counter)
+
+    @contextmanager
+    def measure(self, what: str) -> Iterator[None]:
+        begin = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] += perf_counter() - begin
+
+    @property
+    def elapsed(self) -> float:
+        return perf_counter() - self.started
+
+
+class Trainer(ABC):
+    """One run in motion."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.callbacks: list[TrainerCallback] = []
+        self.clock = Clock()
+        self.stop_reason: str | None = None
+        self.decided: str | None = None
+        """Why the run itself chose to end (goal reached, a callback); saved, so that a resumed run ends there too."""
+        self.interrupted = False
+        self.total_timesteps = 0
+        self.total_episodes: int | None = None
+        self.budgets: list[Budget] = []
+        """Which budget was in force from which step on; saved with every checkpoint."""
+        self.episodes: list[Episode] = []
+        """Episodes that the latest train step finished."""
+        self.history: list[Report] = []
+        """The updates of the latest train step, where it takes several at once."""
+        self.learning_starts = 0
+        """Env steps before the first update."""
+        self.stops: list[int] = []
+        """Env steps at whose multiples a train step that takes several updates at once is to end."""
+        self.spaces: tuple[SpaceSpec, SpaceSpec]
+        """Of observations and actions, as the assembly built them."""
+        self.attached: dict[str, Stateful] = {}
+        """Parts that are saved with the trainer's own: logs, callbacks with state."""
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether a resumed run is the uninterrupted one, bit for bit: the environments say so."""
+
+    @abstractmethod
+    def train_step(self) -> Metrics:
+        """Collect and learn once; moves `progress`."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, Stateful]:
+        """Everything a checkpoint holds, by name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release environments."""
+
+    def state_dict(self) -> dict[str, StateDict]:
+        """The whole checkpoint: the state of every part by name."""
+        parts = {name: part.state_dict() for name, part in {**self.parts(), **self.attached}.items()}
+        return {**parts, "stop": {"decided": self.decided}}
+
+    def load_state_dict(self, state: dict[str, StateDict], /) -> None:
+        self.decided = state.get("stop", {}).get("decided")
+        for name, part in {**self.parts(), **self.attached}.items():
+            if name not in state and getattr(part, "may_start_afresh", False):
+                continue
+            if name not in state:
+                raise CheckpointError(f"the checkpoint has no part '{name}' (it has {', '.join(sorted(state))})")
+            with fitting(f"the checkpoint's part '{name}'"):
+                part.load_state_dict(state[name])
+        if not self.exact:
+            for part in {**self.parts(), **self.attached}.values():
+                if isinstance(part, FollowsEpisodes):
+                    part.drop_open_episodes()
+
+    def request_stop(self, why: str, *, interrupted: bool = False) -> None:
+        """End after the current step. An interrupted run is saved as it stands and can go on as if nothing happened."""
+        self.stop_reason = self.stop_reason or why
+        self.interrupted = self.interrupted or interrupted
+        if not interrupted:
+            self.decided = self.decided or why
+
+    def run(self, total_timesteps: int) -> str:
+        """Train until `total_timesteps` env steps are done; returns why it stopped."""
+        self.total_timesteps = total_timesteps
+        self.stop_reason = self.stop_reason or self.decided
+        for callback in self.callbacks:
+            callback.on_start(self)
+        while self.stop_reason is None and not self.budget_spent(total_timesteps):
+            before = self.progress.copy()
+            metrics = self.train_step()
+            spent = self.budget_spent(total_timesteps)
+            report = Report(before, self.progress.copy(), metrics, self.episodes, spent, self.history)
+            for callback in self.callbacks:
+                callback.on_step(self, report)
+        reason = self.stop_reason or "budget spent"
+        self.stop_reason = reason
+        for callback in self.callbacks:
+            callback.on_end(self)
+        return reason
+
+    def budget_spent(self, total_timesteps: int) -> bool:
+        """Whether no step of a run of `total_timesteps` env steps is left."""
+        enough_episodes = self.total_episodes is not None and self.progress.episodes >= self.total_episodes
+        return self.progress.env_steps >= total_timesteps or enough_episodes

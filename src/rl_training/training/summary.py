@@ -1,0 +1,95 @@
+"""The end of a run in words and numbers: metrics.json, where the time went, what to type next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rl_training.runs.directory import RunDir
+from rl_training.runs.names import env_fn_of
+from rl_training.system.formatting import number_text
+from rl_training.system.json_lines import number_of, read_rows
+from rl_training.system.machine import peak_memory_bytes
+from rl_training.training.loop import Trainer
+
+
+def final_metrics(run: RunDir, trainer: Trainer, reason: str) -> dict[str, Any]:
+    """The last value of every metric, with counters and time. Read back from the log, so a resumed run has them all."""
+    latest = last_values(run.logs / "metrics.jsonl")
+    elapsed = trainer.clock.elapsed
+    return {
+        **latest,
+        **trainer.progress.state_dict(),
+        "global_step": trainer.progress.env_steps,
+        "stop_reason": reason,
+        "time/elapsed_seconds": round(elapsed, 3),
+        **{f"time/{name}_seconds": round(value, 3) for name, value in trainer.clock.seconds.items()},
+        "system/peak_memory_bytes": peak_memory_bytes(),
+    }
+
+
+def last_values(path: Path) -> dict[str, Any]:
+    """The newest value of each key of a JSONL file; clock fields are left out."""
+    values: dict[str, Any] = {}
+    for row in read_rows(path):
+        values.update(row)
+    return {name: value for name, value in values.items() if not name.startswith(("time/", "system/"))}
+
+
+def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason: str) -> str:
+    """What a user reads when the run is over."""
+    steps, elapsed = trainer.progress.env_steps, trainer.clock.elapsed
+    lines = [
+        f"{'stopped' if trainer.interrupted else 'finished'}: {reason}",
+        f"  steps      {steps:,} env steps, {trainer.progress.updates:,} updates, "
+        f"{trainer.progress.episodes:,} episodes in {elapsed:.1f} s",
+    ]
+    if 0 < steps <= trainer.learning_starts:
+        lines.append(f"  learnt     nothing yet: hparams.learning_starts is {trainer.learning_starts:,}")
+    names = ("eval/return_mean", "eval/return_std", "rollout/return_mean")
+    score, spread, training = (number_of(metrics, name) for name in names)
+    if score is not None:
+        around = "" if spread is None else f" +- {number_text(spread)}"
+        lines.append(f"  return     {number_text(score)}{around} (last evaluation)")
+    elif training is not None:
+        lines.append(f"  return     {number_text(training)} (training episodes)")
+    lines.append(f"  time       {time_breakdown(trainer)}")
+    lines.append(f"  run        {run.path}")
+    if trainer.interrupted:
+        lines += [f"  saved      this step is saved ({steps:,} env steps)", f"  next       {command(run, 'resume')}"]
+    else:
+        lines.append(f"  next       {command(run, 'eval', ' --video')}")
+    return "\n".join(lines)
+
+
+def finished_text(run: RunDir, trainer: Trainer) -> str:
+    """What a user reads who resumes a run that has nothing left to do."""
+    progress, limit = trainer.progress, trainer.total_episodes
+    by_episodes = trainer.decided is None and limit is not None and progress.episodes >= limit
+    go_on = command(run, "resume", f" --total-timesteps {2 * progress.env_steps}")
+    if by_episodes:
+        go_on = f"rl train --init-from {run.path}, with another training.total_episodes"
+    lines = [
+        f"nothing to do: this run is finished ({trainer.decided or 'budget spent'})",
+        f"  steps      {progress.env_steps:,} env steps, {progress.updates:,} updates, {progress.episodes:,} episodes",
+        f"  run        {run.path}",
+        f"  go on      {go_on}",
+        f"  next       {command(run, 'eval', ' --video')}",
+    ]
+    return "\n".join(lines)
+
+
+def command(run: RunDir, verb: str, flags: str = "") -> str:
+    """What to type next; in Python where the environment was a function, which no command line can give."""
+    if env_fn_of(str(run.info().get("env_id"))) is None:
+        return f"rl {verb} {run.path}{flags}"
+    return f"rl_training.{'evaluate' if verb == 'eval' else verb}('{run.path}', env_fn=...)"
+
+
+def time_breakdown(trainer: Trainer) -> str:
+    """Shares of the wall time, largest first, with what nobody claimed as other."""
+    elapsed = max(trainer.clock.elapsed, 1e-9)
+    parts = sorted(trainer.clock.seconds.items(), key=lambda item: -item[1])
+    shares = [f"{name} {100 * value / elapsed:.0f}%" for name, value in parts if value / elapsed >= 0.005]
+    other = 1.0 - sum(trainer.clock.seconds.values()) / elapsed
+    return ", ".join([*shares, f"other {100 * max(other, 0.0):.0f}%"])

@@ -1,0 +1,97 @@
+"""Which observations are pictures, and which of their axes holds the channels."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_training.assembly.build import build_trainer
+from rl_training.config.schema import TrainConfig
+from rl_training.numerics.encoding import picture_axes, pictures_of
+from rl_training.types import ACTION_MASK, BoxSpec, DictSpec
+
+FIRST, LAST = (0, 1, 2), (2, 0, 1)
+
+
+def box(shape: tuple[int, ...], low: float = 0.0, high: float = 255.0, dtype: Any = np.uint8) -> BoxSpec:
+    return BoxSpec(np.full(shape, low, dtype), np.full(shape, high, dtype), np.dtype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((84, 84, 4), LAST),
+        ((4, 84, 84), FIRST),
+        ((84, 84, 3), LAST),
+        ((3, 84, 84), FIRST),
+        ((1, 84, 84), FIRST),
+        ((84, 84, 1), LAST),
+        ((10, 10, 10), LAST),
+        ((10, 10, 16), LAST),
+        ((7, 7, 20), LAST),
+        ((20, 7, 7), FIRST),
+        ((3, 3, 64), LAST),
+        ((64, 3, 3), FIRST),
+        ((60, 80, 3), LAST),
+        ((3, 60, 80), FIRST),
+        ((10, 5, 1), LAST),
+        ((4, 84, 4), LAST),
+        ((4, 84, 84, 3), (0, 3, 1, 2)),
+        ((4, 84, 84, 1), (0, 3, 1, 2)),
+        ((4, 3, 84, 84), (0, 1, 2, 3)),
+    ],
+)
+def test_channels_of_a_picture(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    assert picture_axes(shape) == axes
+
+
+@pytest.mark.parametrize(
+    ("leaf", "is_one"),
+    [
+        (box((84, 84, 3)), True),
+        (box((84, 84, 3), high=1.0, dtype=np.float32), True),
+        (box((4, 84, 84, 3)), True),
+        (box((84, 84, 3), high=7.0, dtype=np.float32), False),
+        (box((84, 84, 3), low=-1.0, high=1.0, dtype=np.float32), False),
+        (box((84, 84)), False),
+        (box((9,)), False),
+    ],
+)
+def test_pictures_are_bytes_or_0_to_1_with_three_axes(leaf: BoxSpec, is_one: bool) -> None:
+    assert list(pictures_of(leaf)) == ["obs"] * is_one
+    space = DictSpec({"seen": leaf, "speed": box((3,)), ACTION_MASK: box((4, 4, 4), high=1)})
+    assert list(pictures_of(space)) == ["seen"] * is_one
+
+
+class Screen(gym.Env[Any, Any]):
+    observation_space = gym.spaces.Dict(
+        {"screen": gym.spaces.Box(0, 255, (8, 8, 3), np.uint8), "speed": gym.spaces.Box(-1, 1, (2,))}
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, **options: Any) -> Any:
+        super().reset(**options)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def built(algo: str, tmp_path: Path) -> list[str]:
+    """The warnings of building a run on that screen."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        build_trainer(TrainConfig(algo=algo, env_id="Screen-v0", output_dir=str(tmp_path)), Screen).close()
+    return [str(warning.message) for warning in caught if "picture" in str(warning.message)]
+
+
+def test_a_picture_in_torch_is_flattened_with_one_warning(tmp_path: Path) -> None:
+    (message,) = built("ppo", tmp_path)
+    assert "observation 'screen' is a picture (8, 8, 3), which network 'mlp' flattens to 192 numbers" in message
+    assert "--backend jax with network.actor.type and network.critic.type cnn" in message
+    assert built("random", tmp_path) == [], "which has no network"
