@@ -1,4 +1,4 @@
-"""The groups of old runs, each played once per session, whichever test process asks first."""
+"""Old runs, made once per session, whichever test process asks first."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ pytest.register_assert_rewrite("compat_runs")
 
 from compat_cases import GROUPS  # noqa: E402
 from compat_runs import Outcome, Played, play, unpack  # noqa: E402
+
+Make = Callable[[Path], Played]
 
 
 @pytest.fixture(scope="session")
@@ -40,27 +42,33 @@ def old_package(shared: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def played(shared: Path, old_package: Path) -> Callable[[str], Played]:
-    """Finds what was made of a group. A group that failed once fails for every test that asks for it, at once."""
-
-    def find(name: str) -> Played:
-        folder = shared / name
-        folder.mkdir(exist_ok=True)
-        record = folder / "played.json"
-        with open(folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not record.exists():
-                record.write_text(json.dumps(_played(name, folder, shared, old_package)))
-        found = json.loads(record.read_text())
-        assert "failure" not in found, found["failure"]
-        old, today = ({name: Outcome(**one) for name, one in found[side].items()} for side in ("old", "today"))
-        return Played(folder, old, today)
-
-    return find
+    """Finds what was made of a group of cases."""
+    return lambda name: once(shared / name, lambda folder: play(name, GROUPS[name], folder, shared, old_package))
 
 
-def _played(name: str, folder: Path, shared: Path, old_package: Path) -> dict[str, object]:
+@pytest.fixture(scope="session")
+def played_once(shared: Path) -> Callable[[str, Make], Played]:
+    """The same for anything else: (name, how it is made in a folder) -> what was made."""
+    return lambda name, make: once(shared / name, make)
+
+
+def once(folder: Path, make: Make) -> Played:
+    """What `make` made in `folder`, by this process or by another. What failed once fails for everybody, at once."""
+    folder.mkdir(exist_ok=True)
+    record = folder / "played.json"
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not record.exists():
+            record.write_text(json.dumps(_recorded(folder, make)))
+    found = json.loads(record.read_text())
+    assert "failure" not in found, found["failure"]
+    old, today = ({name: Outcome(**one) for name, one in found[side].items()} for side in ("old", "today"))
+    return Played(folder, old, today)
+
+
+def _recorded(folder: Path, make: Make) -> dict[str, object]:
     try:
-        made = play(name, GROUPS[name], folder, shared, old_package)
+        made = make(folder)
     except Exception:
         return {"failure": traceback.format_exc()}
     return {side: {key: asdict(one) for key, one in getattr(made, side).items()} for side in ("old", "today")}
