@@ -193,7 +193,7 @@ class NoActionLeft(Good):
         (outcome(truncated=None), "truncated is a NoneType"),
         (outcome(info=None), "the info of step() is a NoneType"),
         (Raises, "step(np.int64(1)) raised ZeroDivisionError: oops"),
-        (GlobalNoise, "the same seed and actions do not give the same episode: another first observation"),
+        (GlobalNoise, "the same seed and actions do not give the same episode: a different first observation"),
         (Survivor, "the same seed and actions do not give the same episode"),
         (NoSpace, "action_space is None; set it to a gymnasium space"),
         (TextSpace, "cannot convert the space Text"),

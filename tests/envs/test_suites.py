@@ -1,4 +1,4 @@
-"""What is known about environment families: listing, resume strategies."""
+"""Environment families: listing, versions, built-in ids, resume strategies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from rl_training.config.schema import TrainConfig
 from rl_training.envs import PROBES, list_envs, make_env, make_vector_env
-from rl_training.envs.suites import SUITES, find_spec, suite_of
+from rl_training.envs.suites import SUITES, find_spec, is_built_in, suite_of
 from rl_training.registry import environments
 from rl_training.types import EnvError
 
@@ -45,6 +45,10 @@ def test_what_users_register_is_listed() -> None:
     finally:
         environments._entries.pop("listed-pole")
         gym.registry.pop("Listed/Clock-v0")
+
+
+def test_every_probe_is_built_in() -> None:
+    assert [probe_id for probe_id in PROBES if not is_built_in(gym.spec(probe_id))] == []
 
 
 def test_extras_are_those_of_the_package() -> None:

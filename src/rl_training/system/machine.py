@@ -59,21 +59,25 @@ def hardware() -> dict[str, Any]:
 
     `blas_threads` are those of NumPy's linear algebra, pinned in a run as torch's are; None where it does not tell.
     """
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": socket.gethostname(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "usable_cores": affinity,
+        "usable_cores": usable_cores(),
         "blas_threads": blas_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _gpu_names(),
     }
 
 
+def usable_cores() -> int:
+    """CPU cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def peak_memory_bytes() -> int:
-    """The most memory that this process has had at once, worker processes not counted."""
+    """Peak resident memory of this process in bytes, without its worker processes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 

@@ -93,11 +93,16 @@ def children_of(thread: int) -> set[int]:
 
 
 def is_running(pid: int) -> bool:
-    """False for a process that has ended and only waits for its parent to ask how."""
+    """False for a process that has ended, also if it is still a zombie."""
+    return process_state(pid) not in ("", "Z", "X")
+
+
+def process_state(pid: int) -> str:
+    """The state letter of /proc/PID/stat (R running, S sleeping, T stopped, Z zombie); "" if it cannot be read."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return ""
 
 
 def outlives(pid: int) -> bool:
