@@ -20,7 +20,7 @@ from rl_training.experiments.keeping.verify import ReproducibilityChecker
 from rl_training.experiments.launching.groups import SeedGroup
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.runs.directory import RunDir
-from rl_training.trust import seals as trust
+from rl_training.trust import seals
 from rl_training.types import ConfigError, TrustError
 
 PART = """
@@ -73,7 +73,7 @@ def test_a_run_of_ones_own_passes_moved_renamed_and_copied(tmp_path: Path) -> No
     assert rl_training.resume(copied, total_timesteps=64).metrics["env_steps"] == 64
     assert rl_training.resume(copied, total_timesteps=96).metrics["env_steps"] == 96  # a new budget breaks no seal
     assert ReproducibilityChecker().verify_experiment(moved).reproduced
-    assert trust.remembered() == []
+    assert seals.remembered() == []
 
 
 def test_no_key_is_in_a_run_directory(tmp_path: Path) -> None:
