@@ -134,7 +134,7 @@ class GlobalNoise(Good):
 
 
 class Survivor(Good):
-    """Something grows over resets and shows only late: one instance repeats itself, a fresh copy does not."""
+    """State that grows over resets and shows late: one instance is deterministic, a fresh copy differs."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
@@ -288,7 +288,7 @@ def test_a_config_is_taken_into_account() -> None:
 
 def test_a_difference_that_only_a_fresh_copy_shows() -> None:
     class Hidden(Good):
-        """The count of instances decides; one instance always repeats itself."""
+        """Depends on the number of instances made; a single instance is deterministic."""
 
         made = 0
 

@@ -1,4 +1,4 @@
-"""Measuring an environment: what counts as a step, which ways are tried, and what is advised from the numbers."""
+"""Measuring an environment: what counts as a step, which vectorizations are tried, and what is recommended."""
 
 from __future__ import annotations
 

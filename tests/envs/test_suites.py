@@ -66,7 +66,7 @@ def test_finding_a_spec_does_not_change_the_registry() -> None:
 
 
 class Clock(gym.Env[Any, Any]):
-    """An environment that cannot repeat itself, and says so."""
+    """A nondeterministic environment that declares it."""
 
     resume_strategy = "restart"
     calls = 0

@@ -35,7 +35,7 @@ def test_a_seal_fits_only_what_it_was_made_for(home: Path) -> None:
 
 def test_the_key_is_made_once_and_readable_by_its_owner_alone(home: Path) -> None:
     assert not seals.is_sealed(ONE, "0" * 64)
-    assert not home.exists()  # looking makes nothing
+    assert not home.exists()  # checking creates no key
     first = seals.seal(ONE)
     file = home / "trust.key"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -88,7 +88,7 @@ def test_a_key_that_others_can_read_is_not_used(home: Path) -> None:
 
 
 def test_a_relative_config_home_is_no_place_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the convention such a value is ignored; else a key would land wherever a command is typed, even in a run."""
+    """XDG says to ignore a relative path; otherwise the key could end up in any working directory, even in a run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -63,7 +63,7 @@ SUITES = (
     Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*"),
     Suite("minigrid", ("minigrid",), extra="minigrid", package="minigrid", ids=r"(MiniGrid|BabyAI)-.*"),
     Suite("jax", ("gymnasium.envs.phys2d", "gymnasium.envs.tabular"), extra="jax", package="jax"),
-    Suite("probes", ("rl_training.envs.probes",)),
+    Suite("probes", tuple(f"rl_training.envs.probes.{name}" for name in ("control", "goals", "memory"))),
 )
 
 # Gymnasium's own wrappers that carry state over a reset: a replay of the open episode cannot rebuild them

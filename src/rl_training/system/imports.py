@@ -1,4 +1,4 @@
-"""Faster imports of large libraries."""
+"""Imports that cost less: without garbage collection, or only when a name is first used."""
 
 from __future__ import annotations
 
