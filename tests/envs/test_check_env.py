@@ -301,7 +301,7 @@ def test_a_difference_that_only_a_fresh_copy_shows() -> None:
             return super().obs() * self.scale
 
     report = check_env(Hidden)
-    assert any("an episode replayed in a fresh copy goes on differently" in text for text in report.errors), report
+    assert any("an episode replayed in a fresh copy continues differently" in text for text in report.errors), report
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1", "BipedalWalker-v3"])

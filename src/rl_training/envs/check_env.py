@@ -310,7 +310,7 @@ def _check_replay(thunk: EnvThunk, report: EnvReport) -> None:
     difference = _attempt(report, "replaying it", lambda: replay_difference(thunk, cuts=3, steps=STEPS // 2))
     if difference is not None:
         report.error(
-            "an episode replayed in a fresh copy goes on differently, so a run cannot be resumed exactly: "
+            "an episode replayed in a fresh copy continues differently, so a run cannot be resumed exactly: "
             f"{difference}. Some state survives reset(); initialise it there, or declare `resume_strategy = 'restart'` "
             "on the class"
         )
@@ -321,10 +321,10 @@ def _check_render(env: str | Callable[..., Any], first: Env, cfg: EnvConfig, rep
         report.warn("no render mode 'rgb_array' in metadata['render_modes']: there will be no videos")
         return
     try:
-        picture = EnvThunk(env, cfg, render_mode="rgb_array")()
-        picture.reset()
-        frame = picture.render()
-        picture.close()
+        rendered = EnvThunk(env, cfg, render_mode="rgb_array")()
+        rendered.reset()
+        frame = rendered.render()
+        rendered.close()
     except Exception as error:
         report.warn(f"rendering failed, there will be no videos: {describe(error)}")
         return

@@ -106,7 +106,7 @@ def _start(ffmpeg: str, path: Path, shape: tuple[int, ...], fps: float, errors: 
 
 
 def _rgb(frame: Array, index: int) -> Array:
-    """A contiguous (H, W, 3) picture with even H and W."""
+    """A contiguous (H, W, 3) image with even H and W."""
     if frame.ndim == 2:
         frame = np.repeat(frame[:, :, None], 3, axis=2)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] not in (3, 4) or 0 in frame.shape:

@@ -49,7 +49,7 @@ class Setup:
     consent: Consent
     """The consent that the trainer runs under."""
     reset_counts: tuple[int, ...] = ()
-    """After a restart: how many resets each environment has had, so that its seeds go on and do not repeat."""
+    """After a restart: how many resets each environment has had, so that its seeds continue and do not repeat."""
 
 
 @dataclass(frozen=True)
