@@ -37,7 +37,7 @@ KNOWN: dict[str, str] = {
     "envs/factory.py:load_env_creator": "a spec that suites.find gave",
     "envs/native.py:load_env_creator": "a spec that suites.find gave",
     "envs/suites.py:import_module": "behind require, or the package of a suite",
-    "envs/workers/process.py:import_module": "names of the package",
+    "envs/workers/fork_server.py:import_module": "names of the package",
     "envs/workers/server.py:Popen": "this interpreter, with the package's own code",
     "system/machine.py:Popen": "git",
     "system/signals.py:run": "scontrol, of SLURM",

@@ -1,4 +1,4 @@
-"""The gate itself: every way from a name to code, under a consent that refuses."""
+"""The gate itself: every path from a name to code, in a refusing scope."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_no_way_leads_past_the_gate(way: str) -> None:
         WAYS[way]()
 
 
-def test_a_thread_is_refused_while_a_strangers_config_runs() -> None:
+def test_a_thread_is_refused_while_an_untrusted_config_runs() -> None:
     caught: list[str] = []
 
     def look() -> None:
@@ -140,7 +140,7 @@ def test_built_in_parts_are_there_for_everybody() -> None:
                 registry.wrappers.get(path)
 
 
-def test_names_that_this_process_registered_are_not_a_strangers_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrusted_config_cannot_use_names_that_this_process_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = registry.Registry("part", {"built-in": "rl_training.registry:Registry"})
     parts.register("mine")(dict)
     assert parts.is_foreign("mine")
@@ -148,7 +148,7 @@ def test_names_that_this_process_registered_are_not_a_strangers_to_use(monkeypat
     assert parts.get("mine") is dict
     with scope(NOBODY), pytest.raises(TrustError, match="part mine"):
         parts.get("mine")
-    # but those of a package that was installed for this are
+    # those of an installed plugin package are allowed
     monkeypatch.setattr(registry, "_installed_packages", lambda: {__name__.split(".")[0]})
     with scope(NOBODY):
         assert parts.get("mine") is dict
@@ -199,7 +199,7 @@ def test_an_environment_that_the_user_brings_is_not_asked_for() -> None:
     assert foreign_code(cfg, env_given=True) == []
 
 
-def test_a_text_in_a_place_that_nobody_has_judged_counts_as_code() -> None:
+def test_a_text_in_a_field_that_is_not_classified_counts_as_code() -> None:
     @dataclass(frozen=True)
     class Later:
         optimizer: str = "adam"
@@ -212,7 +212,7 @@ def test_a_text_in_a_place_that_nobody_has_judged_counts_as_code() -> None:
     assert foreign_code(cfg) == ["hparams.optimizer torch.optim.SGD", "hparams.names.* x"]
 
 
-def test_the_places_that_are_judged_exist() -> None:
+def test_the_classified_fields_exist() -> None:
     paths = set(field_docs())
     for place in [*HARMLESS, *NAMES, *ARGUMENTS]:
         start = ".".join(place).split(".*")[0].removesuffix(".**").split(".**")[0]

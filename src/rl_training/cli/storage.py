@@ -69,7 +69,7 @@ def archive_command(arguments: Arguments) -> int:
 
 def import_command(arguments: Arguments) -> int:
     from rl_training.experiments.keeping.archive import unpack
-    from rl_training.trust import seals as trust
+    from rl_training.trust import seals
 
     archive = Path(arguments.positional[0]).expanduser()
     if not archive.is_file():
@@ -77,7 +77,7 @@ def import_command(arguments: Arguments) -> int:
     folder = Path(arguments.text("output-dir") or "runs").expanduser()
     run = unpack(archive, folder, trust_plugins=arguments.switch("trust-plugins"))
     stored = run.stored_config()
-    agreed = stored.is_own or trust.is_remembered(stored.identity)
+    agreed = stored.is_own or seals.is_remembered(stored.identity)
     untrusted = [] if agreed else stored.foreign_code()
     if arguments.switch("json"):
         print_json({"run": run.path, "untrusted": untrusted})

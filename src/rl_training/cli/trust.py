@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def list_command(arguments: Arguments) -> int:
-    from rl_training.trust import seals as trust
+    from rl_training.trust import seals
 
-    consents = trust.remembered()
+    consents = seals.remembered()
     if arguments.switch("json"):
         print_json([asdict(entry) for entry in consents])
     elif consents:
@@ -29,14 +29,14 @@ def list_command(arguments: Arguments) -> int:
 
 
 def forget_command(arguments: Arguments) -> int:
-    from rl_training.trust import seals as trust
+    from rl_training.trust import seals
 
-    known = trust.remembered()
+    known = seals.remembered()
     ids = {name: matching(name, known, arguments.text("output-dir") or "runs") for name in arguments.positional}
     for name, found in ids.items():
         if not found:
             raise UsageError(f"'{printable(name)}': no consent of yours is remembered for that; see 'rl trust list'")
-    gone = trust.forget([run_id for found in ids.values() for run_id in found])
+    gone = seals.forget([run_id for found in ids.values() for run_id in found])
     if arguments.switch("json"):
         print_json([asdict(entry) for entry in gone])
     for entry in gone if not arguments.switch("json") else ():

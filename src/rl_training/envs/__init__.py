@@ -1,6 +1,6 @@
 """Environments: factory, wrappers, exact resume, vector environments, probes, checks; see the README beside this."""
 
-from rl_training.envs.check_env import Report, check_env
+from rl_training.envs.check_env import EnvReport, check_env
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.factory import EnvironmentFactory, EnvThunk, make_env, make_vector_env
 from rl_training.envs.probes import PROBES, Probe, register_probes
@@ -22,7 +22,7 @@ __all__ = [
     "NormalizeRewards",
     "FrameStack",
     "check_env",
-    "Report",
+    "EnvReport",
     "replay_is_exact",
     "replay_difference",
     "list_envs",

@@ -11,7 +11,7 @@ from rl_training.config.loading import parse_stored
 from rl_training.config.schema import TrainConfig
 from rl_training.runs.foreign_code import foreign_code, references
 from rl_training.runs.redaction import restore
-from rl_training.trust import seals as trust
+from rl_training.trust import seals
 from rl_training.trust.consent import OWN, Consent, current, scope
 from rl_training.trust.seals import Identity
 
@@ -35,12 +35,12 @@ class StoredConfig:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.kind, self.id, trust.digest(self.mapping))
+        return Identity(self.kind, self.id, seals.digest(self.mapping))
 
     @property
     def is_own(self) -> bool:
         """Whether it was made here, or where the same key is, and not changed since."""
-        return trust.is_sealed(self.identity, self.mark)
+        return seals.is_sealed(self.identity, self.mark)
 
     def read(self) -> TrainConfig:
         """To look at it: references to the environment stay what they are."""
@@ -59,11 +59,11 @@ class StoredConfig:
         """
         if self.is_own:
             return OWN
-        if trust.is_remembered(self.identity):
+        if seals.is_remembered(self.identity):
             return Consent("trusted", self.subject)
         code = [*self.foreign_code(env_given=env_given), *further]
         if trust_plugins:
-            trust.remember(self.identity, code)
+            seals.remember(self.identity, code)
             return Consent("trusted", self.subject)
         refusing = Consent("none", self.subject)
         if code:
@@ -89,4 +89,4 @@ class StoredConfig:
 def seal_config(kind: str, id: str, mapping: Mapping[str, Any]) -> str | None:
     """The seal of a config that is about to be stored here; None for one that is not the user's own, and where there is
     no key."""
-    return trust.seal(Identity(kind, id, trust.digest(mapping))) if current().level == "own" else None
+    return seals.seal(Identity(kind, id, seals.digest(mapping))) if current().level == "own" else None

@@ -17,8 +17,8 @@ from rl_training.numerics.stable import iqm
 from rl_training.seeding import episode_noise, episode_seed, stream
 from rl_training.types import Array, Carry, Obs, Policy
 
-LANES = 25
-"""Environments at most that share the episodes of an evaluation, unless told: a call of the policy serves them all."""
+MAX_SLOTS = 25
+"""Default limit on the environments of an evaluation, which one call of the policy serves."""
 
 EnvMaker = Callable[[int], "gym.Env[Any, Any]"]
 """Makes the i-th evaluation environment."""
@@ -58,7 +58,7 @@ class EvalResult:
         return values
 
 
-class Lane:
+class EpisodeSlot:
     """One environment that plays episodes i, i + n, i + 2n, ... one after the other."""
 
     def __init__(self, env: gym.Env[Any, Any], first: int) -> None:
@@ -85,57 +85,57 @@ def evaluate_policy(
     record: bool = False,
 ) -> EvalResult:
     """Play `episodes` episodes from number `first` on and return what they gave; `record` keeps the frames of one."""
-    count = min(episodes, num_envs or LANES)
-    lanes = [Lane(make_env(i), first + i) for i in range(count)]
+    count = min(episodes, num_envs or MAX_SLOTS)
+    slots = [EpisodeSlot(make_env(i), first + i) for i in range(count)]
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     successes = np.full(episodes, np.nan)
     frames: list[Array] = []
     actor = BatchActor(policy, count, seed) if deterministic else EpisodeActor(policy, count, seed)
     try:
-        for lane in lanes:
-            lane.start(seed)
+        for slot in slots:
+            slot.start(seed)
         if record:
-            frames.append(np.asarray(lanes[0].env.render()))
+            frames.append(np.asarray(slots[0].env.render()))
         active = list(range(count))
         while active:
-            actions = actor.act(lanes, active)
-            for slot, action in zip(tuple(active), actions, strict=True):
-                lane = lanes[slot]
-                lane.obs, reward, terminated, truncated, info = lane.env.step(action)
-                lane.total += float(reward)
-                lane.length += 1
-                lane.is_first = False
-                if record and lane.episode == first:
-                    frames.append(np.asarray(lane.env.render()))
+            actions = actor.act(slots, active)
+            for index, action in zip(tuple(active), actions, strict=True):
+                slot = slots[index]
+                slot.obs, reward, terminated, truncated, info = slot.env.step(action)
+                slot.total += float(reward)
+                slot.length += 1
+                slot.is_first = False
+                if record and slot.episode == first:
+                    frames.append(np.asarray(slot.env.render()))
                 if terminated or truncated:
-                    row = lane.episode - first
-                    returns[row], lengths[row] = lane.total, lane.length
+                    row = slot.episode - first
+                    returns[row], lengths[row] = slot.total, slot.length
                     success = info.get("is_success", info.get("success"))
                     if success is not None:
                         successes[row] = float(success)
-                    lane.episode += count
-                    if lane.episode < first + episodes:
-                        lane.start(seed)
+                    slot.episode += count
+                    if slot.episode < first + episodes:
+                        slot.start(seed)
                     else:
-                        active.remove(slot)
+                        active.remove(index)
     finally:
-        for lane in lanes:
-            lane.env.close()
-    fps = float(lanes[0].env.metadata.get("render_fps", 30.0))
+        for slot in slots:
+            slot.env.close()
+    fps = float(slots[0].env.metadata.get("render_fps", 30.0))
     return EvalResult(returns, lengths, successes, frames, fps)
 
 
 class BatchActor:
-    """Greedy actions for all lanes at once."""
+    """Greedy actions for all slots in one batch."""
 
     def __init__(self, policy: Policy, count: int, seed: int) -> None:
         self.policy = policy
         self.carry = policy.initial_carry(count)
         self.rng = stream(seed, "eval")
 
-    def act(self, lanes: list[Lane], active: list[int]) -> Array:
-        obs = stack_obs([lanes[i].obs for i in active])
-        is_first = np.array([lanes[i].is_first for i in active])
+    def act(self, slots: list[EpisodeSlot], active: list[int]) -> Array:
+        obs = stack_obs([slots[i].obs for i in active])
+        is_first = np.array([slots[i].is_first for i in active])
         carry: Carry = {name: rows[active] for name, rows in self.carry.items()}
         result = self.policy.act(obs, carry, is_first, self.rng, deterministic=True)
         for name, rows in result.carry.items():
@@ -144,7 +144,7 @@ class BatchActor:
 
 
 class EpisodeActor:
-    """Sampled actions, lane by lane, each episode with its own noise."""
+    """Sampled actions, one slot at a time, because each episode has its own noise stream."""
 
     def __init__(self, policy: Policy, count: int, seed: int) -> None:
         self.policy = policy
@@ -152,16 +152,16 @@ class EpisodeActor:
         self.carries = [policy.initial_carry(1) for _ in range(count)]
         self.generators: dict[int, np.random.Generator] = {}
 
-    def act(self, lanes: list[Lane], active: list[int]) -> list[Any]:
+    def act(self, slots: list[EpisodeSlot], active: list[int]) -> list[Any]:
         actions = []
-        for slot in active:
-            lane = lanes[slot]
-            if lane.is_first:
-                self.generators[slot] = episode_noise(self.seed, lane.episode)
+        for index in active:
+            slot = slots[index]
+            if slot.is_first:
+                self.generators[index] = episode_noise(self.seed, slot.episode)
             result = self.policy.act(
-                stack_obs([lane.obs]), self.carries[slot], np.array([lane.is_first]), self.generators[slot]
+                stack_obs([slot.obs]), self.carries[index], np.array([slot.is_first]), self.generators[index]
             )
-            self.carries[slot] = result.carry
+            self.carries[index] = result.carry
             actions.append(result.env_actions[0])
         return actions
 

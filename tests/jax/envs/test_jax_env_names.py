@@ -175,7 +175,7 @@ def test_there_are_pictures_for_videos_that_change_with_the_state(env_id: str) -
 
 
 def test_a_class_without_pictures_is_told_how_to_have_them() -> None:
-    with pytest.raises(EnvError, match=r"has no pictures; give its class a method render\(state\)"):
+    with pytest.raises(EnvError, match=r"cannot render; give its class a method render\(state\)"):
         make_env(NAME, EnvConfig(), render_mode="rgb_array")
 
 
