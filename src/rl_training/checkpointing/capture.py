@@ -51,7 +51,7 @@ def load_capture(path: Path) -> dict[str, Any]:
     arrays = {name: np.array(array) for name, array in parse_blob(blob, f"'{path}'").items()}
     arrays.pop(SEAL, None)
     if META not in arrays:
-        raise CheckpointError(f"'{path}' is no captured update; debug mode writes them as debug/update_*.capture")
+        raise CheckpointError(f"'{path}' is not a captured update; debug mode writes them as debug/update_*.capture")
     meta = parse_json(arrays.pop(META).tobytes(), f"'{path}'")
     try:
         return unflatten(FlatState(arrays, meta["scalars"], meta["aliases"], meta["dtypes"]))
@@ -66,7 +66,7 @@ def _read_checked(file: BinaryIO, what: str) -> Array:
         raise CheckpointError(f"{what} is not a regular file")
     header, begin = read_header(file, status.st_size, what)
     if META not in header:
-        raise CheckpointError(f"{what} is no captured update; debug mode writes them as debug/update_*.capture")
+        raise CheckpointError(f"{what} is not a captured update; debug mode writes them as debug/update_*.capture")
     refuse_beyond_memory(what, status.st_size)
     if SEAL in header:  # captures of 0.1.0 have none
         _check_seal(file, begin + _seal_offset(header[SEAL], what), what)

@@ -22,7 +22,7 @@ class Retention:
     def __post_init__(self) -> None:
         if self.keep_last < 2:
             raise ConfigError(
-                f"checkpoint.keep_last is {self.keep_last}; at least 2, so that a damaged one has a forerunner"
+                f"checkpoint.keep_last is {self.keep_last}; at least 2, so that there is one to fall back on"
             )
         if self.keep_every < 0:
             raise ConfigError(f"checkpoint.keep_every is {self.keep_every}; it counts env steps, 0 turns it off")

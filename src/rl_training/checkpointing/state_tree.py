@@ -190,7 +190,7 @@ def _as_numpy(value: Any, path: tuple[str, ...]) -> tuple[Array, Any]:
             kind = type(value).__name__
             _refuse(path, f"is a {kind}; {CURES.get(kind, 'state holds arrays, JSON scalars, lists and dicts')}")
     except (TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"state {_place(path)} ({type(value).__name__}) is no dense array: {error}") from error
+        raise CheckpointError(f"state {_place(path)} ({type(value).__name__}) is not a dense array: {error}") from error
     if isinstance(value, np.generic):
         return array, object()  # scalars are never tied, though np.True_ is one object everywhere
     if array.size == 0:

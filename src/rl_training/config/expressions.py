@@ -139,7 +139,11 @@ class _Parser:
             rest, before = self.text[start.end() :], start[0].strip()
             if rest[:1] in ("'", '"') and rest:
                 return self.error(start.end(), "this quote is not closed")
-            why = f"a value is missing after '{before}'" if not rest.strip(" )") else f"'{rest[0]}' begins no value"
+            why = (
+                f"a value is missing after '{before}'"
+                if not rest.strip(" )")
+                else f"a value cannot begin with '{rest[0]}'"
+            )
             return self.error(start.end(), f"{why}; quote a value with such characters" if rest.strip() else why)
         if start := _NO_OPERATOR.match(self.text, position):
             return self.error(start.end(), f"an operator ({_OPERATORS}) is missing after '{start[0].strip()[:40]}'")
