@@ -52,7 +52,7 @@ def problems(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> l
         ({"monitor": {"zzz": 1}}, "unknown key 'monitor.zzz' (known: "),
         ({"env": {"wrappers": [{"name": "a:B", "nam": 1}]}}, "unknown key 'env.wrappers[0].nam'; did you mean 'name'?"),
         ({"env": {"wrappers": [{"kwargs": {}}]}}, "'env.wrappers[0].name' is missing; it takes str"),
-        ({"seed": "1"}, "'seed': expected int, got '1' (str); leave the quotes away"),
+        ({"seed": "1"}, "'seed': expected int, got '1' (str); remove the quotes"),
         ({"seed": True}, "'seed': expected int, got true (bool)"),
         ({"training": {"total_timesteps": 1e6}}, "expected int, got 1000000.0 (float); write 1000000"),
         ({"hparams": {"gamma": "high"}}, "'hparams.gamma': expected float, got 'high' (str)"),
