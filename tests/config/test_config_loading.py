@@ -54,6 +54,7 @@ def problems(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> l
         ({"env": {"wrappers": [{"kwargs": {}}]}}, "'env.wrappers[0].name' is missing; it takes str"),
         ({"seed": "1"}, "'seed': expected int, got '1' (str); remove the quotes"),
         ({"seed": True}, "'seed': expected int, got true (bool)"),
+        ({"network": {"actor": {"type": []}}}, "'network.actor.type': expected str, got [] (list)"),
         ({"training": {"total_timesteps": 1e6}}, "expected int, got 1000000.0 (float); write 1000000"),
         ({"hparams": {"gamma": "high"}}, "'hparams.gamma': expected float, got 'high' (str)"),
         ({"hparams": {"gamma": None}}, "'hparams.gamma': expected float, got null"),
