@@ -10,7 +10,7 @@ import numpy as np
 from checkpoint_cases import folder_of
 
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.row_log import Lineage, RowLog, Rows
+from rl_training.checkpointing.row_log import LogIdentity, RowLog, RowSource
 
 CAPACITY = 400
 
@@ -23,7 +23,7 @@ class Ring:
         self.capacity = capacity
         self.life = life
         self.written = 0
-        self.lineage = Lineage()
+        self.identity = LogIdentity()
 
     @property
     def start(self) -> int:
@@ -38,18 +38,18 @@ class Ring:
         return self
 
     def parts(self) -> dict[str, Any]:
-        log = RowLog(self.columns, self.start, self.written, self.lineage)
+        log = RowLog(self.columns, self.start, self.written, self.identity)
         return {"buffer": {"rows": log, "written": self.written}, "progress": {"env_steps": self.written}}
 
     @classmethod
     def of(cls, parts: dict[str, Any], life: int = 0, capacity: int = CAPACITY) -> Ring:
         """Goes on where a checkpoint was."""
         ring = cls(capacity, life)
-        rows: Rows = parts["buffer"]["rows"]
+        rows: RowSource = parts["buffer"]["rows"]
         assert parts["buffer"]["written"] == parts["progress"]["env_steps"] == rows.stop
         ring.written = rows.stop
         assert rows.start == ring.start
-        ring.lineage = rows.copy_into(ring.columns)
+        ring.identity = rows.copy_into(ring.columns)
         return ring
 
     def assert_same(self, other: Ring) -> None:

@@ -281,7 +281,7 @@ def test_load_config_of_the_cli(tmp_path: Path) -> None:
         ("train --resume latest", "'runs' holds no runs"),
         ("eval nosuch", "no run 'nosuch'"),
         ("eval latest --checkpoint first", "--checkpoint is latest, best or a number"),
-        ("eval .", "is no run: it has no run.json"),
+        ("eval .", "is not a run: it has no run.json"),
         ("resume latest --total-timesteps 0", "--total-timesteps must be at least 1"),
         ("completion tcsh", "no completion for 'tcsh'"),
     ],

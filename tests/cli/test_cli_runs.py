@@ -242,6 +242,6 @@ def test_an_output_folder_that_is_a_file(capsys: Captured, tmp_path: Path) -> No
 
 def test_folders_that_are_no_run(capsys: Captured, tmp_path: Path, trained: Path) -> None:
     (tmp_path / "notes").mkdir()
-    assert "is no run" in refusal(capsys, ["eval", "notes"], 2)
+    assert "is not a run" in refusal(capsys, ["eval", "notes"], 2)
     assert f"use '{trained}'" in refusal(capsys, ["resume", str(trained / "logs")], 2)
-    assert "holds 1 runs and is none itself" in refusal(capsys, ["eval", str(trained.parent)], 2)
+    assert "holds 1 runs but is not a run itself" in refusal(capsys, ["eval", str(trained.parent)], 2)

@@ -155,7 +155,7 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
     elsewhere = [
         Problem(path, f": network '{name}' needs backend: jax ({networks_for(backend)})")
         for path, name, registry in named
-        if registry is networks and name in JAX_NETWORKS and backend == "torch"
+        if registry is networks and isinstance(name, str) and name in JAX_NETWORKS and backend == "torch"
     ]
     return elsewhere + (unknown if unknown and not tree.get("plugins") and not installed_plugins() else [])
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.checkpointing.row_log import LogIdentity, RowLog
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.storage import DType, Shapes, Tree, row_bytes
 from rl_training.types import Array, ConfigError, Obs, StateDict
@@ -60,7 +60,7 @@ class FrameReplayBuffer(ReplayBuffer):
         self._num_frames = 0
         self._open: Array = np.full((self.num_envs, self.stack), -1, np.int64)
         """The frames of the last next observation of each environment; -1 before there was one."""
-        self._frame_lineage = Lineage()
+        self._frame_identity = LogIdentity()
         self.memory_bytes = self.capacity * super()._row_bytes() + self.frames.nbytes
 
     # -- filling ------------------------------------------------------------------------------------------------------
@@ -140,12 +140,12 @@ class FrameReplayBuffer(ReplayBuffer):
 
     def state_dict(self) -> StateDict:
         oldest = max(0, self._num_frames - len(self.frames))
-        frames = RowLog({"frames": self.frames}, oldest, self._num_frames, self._frame_lineage)
+        frames = RowLog({"frames": self.frames}, oldest, self._num_frames, self._frame_identity)
         return {**super().state_dict(), "frames": frames, "open": self._open.copy()}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         super().load_state_dict(state)
-        self._frame_lineage = state["frames"].copy_into({"frames": self.frames})
+        self._frame_identity = state["frames"].copy_into({"frames": self.frames})
         self._num_frames = int(state["frames"].stop)
         self._open = np.array(state["open"])
 

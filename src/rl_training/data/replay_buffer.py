@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.checkpointing.row_log import LogIdentity, RowLog
 from rl_training.data.n_step import Outcomes, check_n_step, closed_windows, n_step_windows
 from rl_training.data.priorities import Drawable, Priorities
 from rl_training.data.sequence import draw_sequences
@@ -124,7 +124,7 @@ class ReplayBuffer:
         self._num_skipped = 0
         self._skipped_waiting = 0
         self._in_step = True
-        self._lineage = Lineage()
+        self._identity = LogIdentity()
         self._known = Drawable(0, 0, _NONE, -1)
         if self.priorities is not None:
             self.priorities.attach(capacity)
@@ -361,7 +361,7 @@ class ReplayBuffer:
         """Everything, exactly. Rows and priorities are views: write them or copy them before the next add."""
         written = self._written
         state: StateDict = {
-            "rows": RowLog(self._columns(), written - self._size, written, self._lineage),
+            "rows": RowLog(self._columns(), written - self._size, written, self._identity),
             "capacity": self.capacity,
             "num_envs": self.num_envs,
             "in_step": self._in_step,
@@ -377,7 +377,7 @@ class ReplayBuffer:
         if state["capacity"] != self.capacity:
             self._allocate(fit_capacity(int(state["capacity"]), self._row_bytes(), on_memory="refuse"))
         rows = state["rows"]
-        self._lineage = rows.copy_into(self._columns())
+        self._identity = rows.copy_into(self._columns())
         self._laps, self._position = divmod(int(rows.stop), self.capacity)
         self._size = int(rows.stop - rows.start)
         alive = np.zeros_like(self.skipped)

@@ -19,10 +19,13 @@ from rl_training.hparams.dqn import DQNConfig
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.jax.algorithms.on_policy import Learner
 from rl_training.jax.host import build_agent
+from rl_training.jax.models import backbones
 from rl_training.jax.models.actor_critic import Seen, stepped
-from rl_training.jax.models.networks import FEW_ROWS, backbone, product, tanh
+from rl_training.jax.models.layers import FEW_ROWS, product, tanh
+from rl_training.jax.models.networks import backbone
 from rl_training.jax.numerics.normalization import normalized_obs, observed, scales
 from rl_training.models.backbones.mlp import build_backbone
+from rl_training.registry import import_own
 from rl_training.seeding import Streams
 from rl_training.testing.states import difference
 from rl_training.training.compiled import CompiledTrainer
@@ -315,3 +318,11 @@ def test_memory_is_refused_where_it_cannot_be_used() -> None:
         build_backbone(OBS, GRU, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="'gru' needs hidden_dims"):
         backbone(OBS, BackboneConfig(type="gru", hidden_dims=()))
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "gru"])
+def test_stored_names_of_networks_still_resolve(name: str) -> None:
+    """Configs of runs hold these paths: that of version 0.1.0, and that of the module which now only re-exports."""
+    built_in = getattr(backbones, name)
+    assert import_own(f"rl_training.jax.nets:{name}", "network") is built_in
+    assert import_own(f"rl_training.jax.models.networks:{name}", "network") is built_in

@@ -21,7 +21,7 @@ from rl_training.assembly.build import EnvFn, build_trainer, need_env_fn
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.user_parts import user_parts
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.row_log import Rows
+from rl_training.checkpointing.row_log import RowSource
 from rl_training.checkpointing.safetensors_format import MAX_HEADER_BYTES, parse_blob
 from rl_training.checkpointing.state_tree import flatten
 from rl_training.config.schema import TrainConfig
@@ -326,7 +326,7 @@ def _differences(stored: Any, again: Any, path: str) -> Iterator[Difference]:
         yield Difference("tensor", path, None, shortened(stored), shortened(again))
 
 
-def _rows(log: Rows) -> dict[str, Any]:
+def _rows(log: RowSource) -> dict[str, Any]:
     """The rows that are alive; an empty log on the disk no longer knows its columns."""
     return {"start": log.start, "stop": log.stop, **(log.arrays() if log.stop > log.start else {})}
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.checkpointing.row_log import LogIdentity, RowLog
 from rl_training.jax.types import Array, Batch
 from rl_training.types import CheckpointError, Progress, StateDict
 
@@ -114,14 +114,14 @@ class SavedRing:
         self.num_envs = len(holder.loop.is_first)
         self.capacity = capacity_of(holder.loop.replay)
         self.memory_bytes = sum(int(leaf.nbytes) for leaf in jax.tree.leaves(holder.loop.replay))
-        self._lineage = Lineage()
+        self._identity = LogIdentity()
 
     def state_dict(self) -> StateDict:
         """The rows as views: write them or copy them before the next chunk."""
         ring: Ring = self.holder.loop.replay
         written = self.progress.env_steps
         columns = {name: np.asarray(leaf) for name, leaf in columns_of(ring.rows).items()}
-        rows = RowLog(columns, max(written - self.capacity, 0), written, self._lineage)
+        rows = RowLog(columns, max(written - self.capacity, 0), written, self._identity)
         return {"rows": rows, "num_envs": self.num_envs}
 
     def load_state_dict(self, state: StateDict, /) -> None:
@@ -131,7 +131,7 @@ class SavedRing:
                 "resume with the same env.num_envs"
             )
         rows = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self.holder.loop.replay.rows)
-        self._lineage = state["rows"].copy_into(columns_of(rows))
+        self._identity = state["rows"].copy_into(columns_of(rows))
         written = folded(state["rows"].stop, self.capacity)
         self.holder.loop = self.holder.loop._replace(replay=Ring(rows, written))
 

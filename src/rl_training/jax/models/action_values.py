@@ -13,16 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.config.schema import BackboneConfig
-from rl_training.jax.models.networks import (
-    ACTIVATIONS,
-    Params,
-    affine,
-    encode,
-    layer_norm,
-    linear,
-    named,
-    without_memory,
-)
+from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, layer_norm, linear, named
+from rl_training.jax.models.networks import without_memory
 from rl_training.numerics.encoding import leaf_features, observation_leaves
 from rl_training.numerics.initial_weights import GAINS, VALUE_GAIN, weight_matrix
 from rl_training.types import SpaceSpec

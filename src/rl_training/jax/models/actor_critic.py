@@ -14,7 +14,8 @@ import numpy as np
 
 from rl_training.config.schema import NetworkConfig
 from rl_training.jax.models.distributions import Distribution, Parameters
-from rl_training.jax.models.networks import Network, Params, action_mask, affine, backbone, library, linear, named
+from rl_training.jax.models.layers import Params, affine, library, linear, named
+from rl_training.jax.models.networks import Network, action_mask, backbone
 from rl_training.jax.types import Carry
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
 from rl_training.types import SpaceSpec
