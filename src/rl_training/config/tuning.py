@@ -15,12 +15,13 @@ from typing import Any, Literal
 from rl_training.config.aliases import canonical_key
 from rl_training.config.files import TUNE_KEYS, check_kind, find_config
 from rl_training.config.loading import load_config
-from rl_training.config.schema import CONFIG_VERSION, MAX_SEED, SECTION
+from rl_training.config.schema import CONFIG_VERSION, SECTION
 from rl_training.config.sweeps import MAX_TRIALS, RangeConfig, find_sweep_base, resolve_sweep
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy, read_yaml
 from rl_training.hparams.base import Json, check_range
 from rl_training.registry import did_you_mean
+from rl_training.seeding import MAX_SEED
 from rl_training.types import ConfigError
 
 SAMPLERS = ("tpe", "random", "qmc", "gp", "cmaes")

@@ -24,9 +24,9 @@ from rl_training.envs.workers.memory import WorkerMemory, copy_rows, row_of
 from rl_training.envs.workers.pool import EnvWorkerError, WorkerPool
 from rl_training.envs.workers.protocol import CALL, RESET, STEP, CallCommand, EnvInfo, ResetCommand, dumps_by_value
 from rl_training.system.error_text import describe
-from rl_training.types import Array, ConfigError, EnvError, RLTrainingError, StateDict
+from rl_training.types import RESTART_INFO, Array, ConfigError, EnvError, RLTrainingError, StateDict
 
-__all__ = ["EnvWorkerError", "WorkerVectorEnv", "RESTART_INFO"]
+__all__ = ["EnvWorkerError", "WorkerVectorEnv"]
 
 CLOSE_GRACE = 5.0
 """Seconds the workers get to close their environments."""
@@ -36,8 +36,6 @@ MAX_RESTARTS = 5
 """Restarts of one worker in a row, after which its failure is an error all the same."""
 QUIET_STEPS = 100
 """Vector steps without a failure after which restarts are no longer in a row."""
-RESTART_INFO = "worker_restart"
-"""Info key of the rows whose step was lost with their worker: no transition happened there."""
 
 AWAITED = b"?"
 """Stands for a command whose answers are being read: whoever is interrupted there cannot go on."""
