@@ -20,11 +20,11 @@ from typing import Any, Literal
 from rl_training.config.loading import config_to_mapping, read_yaml, validate_config
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
-from rl_training.registry import did_you_mean
 from rl_training.runs import index
+from rl_training.runs.finding import DirectoryKind
 from rl_training.runs.foreign_code import foreign_code
 from rl_training.runs.lock import Holder, RunLock, read_holder
-from rl_training.runs.names import Names, age, claim_directory, env_fn_of, name_part, pick, readable_errors
+from rl_training.runs.names import claim_directory, env_fn_of, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig, seal_config
 from rl_training.system.atomic_io import atomic_write, fsync_dir, remove_leftovers
@@ -37,6 +37,7 @@ from rl_training.types import RunError
 Status = Literal["running", "finished", "stopped", "failed"]
 SUBFOLDERS = ("configs", "logs", "checkpoints", "videos", "plots", "debug")
 MAX_INFO_BYTES = 2**23
+RUN = DirectoryKind("run", "run.json", "give a path, or the folder with --output-dir", MAX_INFO_BYTES)
 SEAL = "trust_seal"
 """Field of `run.json` that says that a run was made here; see `trust`."""
 CLOCK_KEYS = ("time/", "system/")
@@ -169,7 +170,7 @@ class RunDir:
         if exists and len(path.parts) != 1:
             raise _not_a_run(path)
         try:
-            return cls(_find(path, Path(output_dir).expanduser()))
+            return cls(RUN.find(path, Path(output_dir).expanduser()))
         except RunError:
             if exists:
                 raise _not_a_run(path) from None
@@ -374,33 +375,7 @@ def metrics_sha256(path: Path) -> str:
 
 def run_directories(output_dir: Path) -> list[Path]:
     """All runs directly inside `output_dir`, oldest first by the stamp in their name."""
-    try:
-        entries = [entry for entry in output_dir.iterdir() if (entry / "run.json").is_file()]
-    except OSError:
-        return []
-    return sorted(entries, key=lambda path: age(path, "run.json"))
-
-
-def _find(path: Path, output_dir: Path) -> Path:
-    if len(path.parts) > 1:
-        near = did_you_mean(path.name, [run.name for run in run_directories(path.parent)])
-        raise RunError(f"no run '{path}': there is no such directory{near}")
-    name = str(path)
-    runs = run_directories(output_dir)
-    if not runs:
-        raise RunError(f"no run '{name}': '{output_dir}' holds no runs; give a path, or the folder with --output-dir")
-    if name == "latest":
-        return runs[-1]
-    return pick(name, runs, _given_names, "run")
-
-
-def _given_names(run: Path) -> Names:
-    try:
-        info = RunDir(run).info()
-    except RunError:
-        return Names()
-    name, run_id = info.get("name"), info.get("id")
-    return Names(name if isinstance(name, str) else None, run_id if isinstance(run_id, str) else None)
+    return RUN.all_in(output_dir)
 
 
 def _not_a_run(path: Path) -> RunError:

@@ -1,26 +1,30 @@
-"""Runs that were planned together: a group of seeds, or a sweep. What is on disk of each, and what to start for it.
+"""`RunSet`: runs that were planned together, the base of groups of seeds and of sweeps. Their record and their state.
 
-A member is an ordinary run directory beside the others, and the run is the truth: it names its group in `run.json`, so
-that the record of the whole can be brought up to date from the runs whatever was killed.
+A member is an ordinary run directory beside the others. The runs are authoritative: each names its group in `run.json`,
+so the record can be brought up to date from them whatever was killed.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import TypeAdapter, ValidationError
 
 from rl_training.config.loading import read_yaml
 from rl_training.config.schema import TrainConfig
 from rl_training.runs.directory import RunDir
+from rl_training.runs.finding import DirectoryKind, names_in
 from rl_training.runs.lock import Holder, RunLock
 from rl_training.runs.names import age, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig, seal_config
+from rl_training.seeding import MAX_SEED
 from rl_training.system.atomic_io import atomic_write
 from rl_training.trust.consent import OWN, Consent
 from rl_training.types import RunError
@@ -29,7 +33,11 @@ CONFIG_CODE = 2
 """Exit code of a member whose config cannot run, and of a group of nothing else."""
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
 """`killed` is a run that nobody has and that never wrote its end."""
+SCHEMA = 1
+"""Version of the records of groups and sweeps."""
 MAX_RECORD_BYTES = 2**26
+PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
+"""Ids of groups and sweeps: file names without anything that a path or a list with colons would split."""
 
 
 @dataclass
@@ -61,9 +69,11 @@ class Member:
 class RunSet(ABC):
     """The members and their record on disk, open for reading; `lock` before changing it."""
 
-    kind: ClassVar[str]
-    record: ClassVar[str]
-    """Name of the file that holds the plan."""
+    directory: ClassVar[DirectoryKind]
+    folder: ClassVar[str]
+    """Name of the folder in the output directory that holds all of this kind."""
+    info_type: ClassVar[type[Any]]
+    """The dataclass of `info`: what the record holds besides the members."""
 
     def __init__(self, path: Path, info: Any, members: Sequence[Member], redactor: Redactor) -> None:
         self.path = path
@@ -78,6 +88,58 @@ class RunSet(ABC):
         """Agreed to by the user on this command line."""
         self._owners: dict[str, str | None] = {}
         """Run directories that were looked at, and the group that each names."""
+
+    @classmethod
+    def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Self:
+        """One by path, or in its folder of `output_dir` by its name, the `name:` of its config or a unique prefix."""
+        try:
+            path = Path(path_or_name).expanduser()
+            if not (path / cls.directory.record).is_file():
+                path = cls.directory.find(path, Path(output_dir).expanduser() / cls.folder)
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
+            raise RunError(f"no {cls.directory.name} {str(path_or_name)[:100]!r}: {error}") from None
+        record, members = read_record(path, cls.directory)
+        opened = cls(path, cls.read_info(path, record), members, Redactor())
+        seals = record.get("seals")
+        opened.seals = dict(seals) if isinstance(seals, dict) else {}  # an older version wrote none
+        opened.check()
+        opened.observe()
+        return opened
+
+    @classmethod
+    def read_info(cls, path: Path, record: Mapping[str, Any]) -> Any:
+        """What a record holds besides the members, every field of its type; RunError names the first that is not."""
+        file = path / cls.directory.record
+        try:
+            fields = {name: record[name] for name in cls.info_type.__dataclass_fields__}
+            info = TypeAdapter(cls.info_type).validate_json(json.dumps(fields), strict=True)
+        except KeyError as error:
+            raise no_record(file, cls.directory.name, error) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise no_record(file, cls.directory.name, what) from None
+        if not PLAIN_NAME.fullmatch(info.id):
+            raise no_record(file, cls.directory.name, f"id {info.id!r:.100}")
+        return info
+
+    def check(self) -> None:
+        """RunError where the record contradicts itself, or names a run outside of the output directory."""
+        for member in self.members:
+            if member.run is not None and self._is_outside(self.output_dir / member.run):
+                raise RunError(
+                    f"{self.kind} '{self.path}' names run '{member.run}', which is a link out of '{self.output_dir}'; "
+                    "move the run there and remove the link"
+                )
+
+    def _is_outside(self, run: Path) -> bool:
+        """Whether a directory of the output directory is really a link to another place."""
+        return run.is_symlink() and run.resolve().parent != self.output_dir.resolve()
+
+    @property
+    def kind(self) -> str:
+        """What messages call it: `group` or `sweep`."""
+        return self.directory.name
 
     @property
     def output_dir(self) -> Path:
@@ -162,7 +224,7 @@ class RunSet(ABC):
 
     def record_fields(self) -> dict[str, Any]:
         """What the record holds besides the members."""
-        return asdict(self.info)
+        return {"schema": SCHEMA, **asdict(self.info)}
 
     def lock(self) -> RunLock:
         """Context manager: this process alone runs it, or RunError names the one that does."""
@@ -171,8 +233,8 @@ class RunSet(ABC):
     def save(self) -> None:
         """Write the record; whoever reads it meanwhile sees the old one or the new one."""
         record = {**self.record_fields(), "seals": self.seals, "members": [asdict(member) for member in self.members]}
-        with readable_errors(f"cannot write {self.record} in '{self.path}'"):
-            atomic_write(self.path / self.record, json.dumps(record, indent=2).encode() + b"\n")
+        with readable_errors(f"cannot write {self.directory.record} in '{self.path}'"):
+            atomic_write(self.path / self.directory.record, json.dumps(record, indent=2).encode() + b"\n")
 
     def find_run(self, member: Member) -> RunDir | None:
         """The run directory of a member: the one on record, or the newest that names its group and has its seed."""
@@ -181,7 +243,7 @@ class RunSet(ABC):
         part, wanted = f"__seed{member.seed}__", self.group_of(member)
         names = [name for name in names_in(self.output_dir) if part in name]
         paths = [self.output_dir / name for name in names if self._owners.get(name, wanted) == wanted]
-        paths = [path for path in paths if (path / "run.json").is_file()]
+        paths = [path for path in paths if (path / "run.json").is_file() and not self._is_outside(path)]
         for path in sorted(paths, key=lambda path: age(path, "run.json"), reverse=True):
             self._owners[path.name] = _group_in(path)
             if self._owners[path.name] == wanted:
@@ -240,46 +302,27 @@ class RunSet(ABC):
         return self.start_words(member) if run is None else self.resume_words(run)
 
 
-def read_record(path: Path, kind: str, record: str, schema: int) -> tuple[dict[str, Any], list[Member]]:
-    """What a record says, and its members; RunError says what is wrong with it."""
-    file = path / record
+def read_record(path: Path, kind: DirectoryKind) -> tuple[dict[str, Any], list[Member]]:
+    """The contents of a record, and its members; RunError says what is wrong with it."""
+    file = path / kind.record
     try:
-        data = file.read_bytes() if file.stat().st_size <= MAX_RECORD_BYTES else b""
+        data = file.read_bytes() if file.stat().st_size <= kind.max_bytes else b""
         found = json.loads(data)
-        if found["schema"] > schema:
+        if found["schema"] > SCHEMA:
             raise RunError(f"'{file}' was written by a newer version of rl_training; update to read it")
         members = [_member(entry) for entry in found["members"]]
     except OSError as error:
         raise RunError(f"cannot read '{file}': {error.strerror}; check its permissions") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise no_record(file, kind, error) from error
+        raise no_record(file, kind.name, error) from error
     may_be_empty = found.get("trials") == []  # a sweep that grows
     if (not members and not may_be_empty) or len({member.key for member in members}) < len(members):
-        raise no_record(file, kind, "no seeds, or one twice")
+        raise no_record(file, kind.name, "no seeds, or one twice")
     return found, members
-
-
-def seals_in(record: Mapping[str, Any]) -> dict[str, str | None]:
-    """The seals of a record; one of an older version has none."""
-    seals = record.get("seals")
-    return dict(seals) if isinstance(seals, dict) else {}
 
 
 def no_record(file: Path, kind: str, why: object) -> RunError:
     return RunError(f"'{file}' does not describe a {kind} ({why}); restore it from a backup")
-
-
-def directories(folder: Path, record: str) -> list[Path]:
-    """All folders that have such a record, oldest first."""
-    paths = [folder / name for name in names_in(folder) if (folder / name / record).is_file()]
-    return sorted(paths, key=lambda path: age(path, record))
-
-
-def names_in(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _group_in(run: Path) -> str | None:
@@ -293,7 +336,8 @@ def _group_in(run: Path) -> str | None:
 def _member(entry: Mapping[str, Any]) -> Member:
     process = entry["process"]
     member = Member(**{**entry, "process": None if process is None else Holder(**process)})
-    inside = member.run is None or (Path(member.run).name == member.run and member.run not in ("", ".", ".."))
-    if not isinstance(member.seed, int) or not isinstance(member.trial, int | None) or not inside:
+    is_inside = member.run is None or (Path(member.run).name == member.run and member.run not in ("", ".", ".."))
+    numbers = [member.seed] if member.trial is None else [member.seed, member.trial]
+    if not is_inside or not all(type(number) is int and 0 <= number <= MAX_SEED for number in numbers):
         raise ValueError(f"member {entry!r:.100}")
     return member

@@ -21,16 +21,16 @@ from rl_training.config.schema import TrainConfig
 from rl_training.config.sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
-from rl_training.experiments.analysis.group_summary import aggregate
-from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group, group_directories
-from rl_training.experiments.launching.members import Member, RunSet, directories, no_record, read_record, seals_in
+from rl_training.experiments.analysis.group_summary import SCHEMA, aggregate
+from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group
+from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, no_record
 from rl_training.runs.directory import RunDir, public_config, public_sha256
-from rl_training.runs.names import Names, claim_directory, name_part, pick, readable_errors
+from rl_training.runs.finding import LATEST, DirectoryKind
+from rl_training.runs.names import claim_directory, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore, with_secrets
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import ConfigError, RunError
 
-SCHEMA = 1
 FOLDER, RECORD = "sweeps", "sweep.json"
 LATEST_GROUP, LATEST_SWEEP = "latest-group", "latest-sweep"
 BASE = "base.yaml"
@@ -62,8 +62,9 @@ class SweepInfo:
 class Sweep(RunSet):
     """One sweep: many configs, each with one or more seeds."""
 
-    kind = "sweep"
-    record = RECORD
+    directory = DirectoryKind("sweep", RECORD, "`rl sweep FILE` makes one", MAX_RECORD_BYTES)
+    folder = FOLDER
+    info_type = SweepInfo
     info: SweepInfo
     is_own = False
     """What its further trials are made from was written here, so that they are the user's own too."""
@@ -131,20 +132,13 @@ class Sweep(RunSet):
         made.save()
         return made
 
-    @classmethod
-    def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Sweep:
-        """A sweep by path, or in `<output_dir>/sweeps` by its name, the `name:` of its config or a unique prefix."""
-        try:
-            path = Path(path_or_name).expanduser()
-            if not (path / RECORD).is_file():
-                path = _find(path, Path(output_dir).expanduser() / FOLDER)
-        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
-            raise RunError(f"no sweep {str(path_or_name)[:100]!r}: {error}") from None
-        info, members, seals = _read(path)
-        sweep = cls(path, info, members, Redactor())
-        sweep.seals = seals
-        sweep.observe()
-        return sweep
+    def check(self) -> None:
+        super().check()
+        trials, num_trials = {member.trial for member in self.members}, len(self.info.trials)
+        grows = (self.path / "configs" / BASE).exists()  # killed between a trial and its first run
+        fits = trials <= set(range(num_trials)) if grows else trials == set(range(num_trials))
+        if not fits or len(self.info.totals) != num_trials:
+            raise no_record(self.path / RECORD, self.kind, "trials and members do not agree")
 
     @property
     def sweep(self) -> str:
@@ -164,9 +158,6 @@ class Sweep(RunSet):
 
     def total(self, member: Member) -> int:
         return self.info.totals[member.trial or 0]
-
-    def record_fields(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **super().record_fields()}
 
     def add_trial(self, values: Mapping[str, Any]) -> int:
         """Freeze the config of a further trial of a sweep that grows; returns its number."""
@@ -217,7 +208,13 @@ def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
         result = {"num_scores": len(scores), "return": aggregate(scores), "runs": runs}
         trials.append({"trial": number, "values": values, **result})
     trials.sort(key=lambda trial: -trial["return"]["iqm"]["value"] if trial["return"] else float("inf"))
-    return {"schema": SCHEMA, "sweep": sweep.info.id, "name": sweep.info.name, "metric": metric, "trials": trials}
+    return {
+        "schema": SCHEMA,
+        "sweep": sweep.info.id,
+        "name": sweep.info.name,
+        "metric": metric,
+        "trials": trials,
+    }
 
 
 def write_sweep_summary(sweep: Sweep) -> dict[str, Any]:
@@ -259,16 +256,15 @@ def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
     `latest` is a run; the newest group is `latest-group`, the newest sweep `latest-sweep`.
     """
     if named == LATEST_SWEEP:
-        return Sweep.open("latest", output_dir)
+        return Sweep.open(LATEST, output_dir)
     if named == LATEST_GROUP:
-        groups = group_directories(Path(output_dir).expanduser())
-        return SeedGroup.open(groups[-1] if groups else named, output_dir)
+        return SeedGroup.open(LATEST, output_dir)
     found, refusal = None, RunError()
     try:
         found = find_run_or_group(named, output_dir)
     except RunError as error:
         refusal = error
-    is_exact = found is not None and (named == "latest" or found.path.name == Path(named).name)
+    is_exact = found is not None and (named == LATEST or found.path.name == Path(named).name)
     if found is not None and (is_exact or isinstance(found, SeedGroup)):
         return found
     try:
@@ -300,33 +296,3 @@ def _trial_config(base: str, overrides: Mapping[str, Any], trial: Mapping[str, A
         return cfg
     except ConfigError as error:
         raise ConfigError(f"trial {number} ({', '.join(trial)}): {error}") from None
-
-
-def _find(path: Path, folder: Path) -> Path:
-    sweeps = directories(folder, RECORD)
-    if len(path.parts) != 1:
-        raise RunError(f"no sweep '{path}': there is no such directory")
-    if not sweeps:
-        raise RunError(f"no sweep '{path}': '{folder}' holds no sweeps; `rl sweep FILE` makes one")
-    return sweeps[-1] if str(path) == "latest" else pick(str(path), sweeps, _given_names, "sweep")
-
-
-def _given_names(sweep: Path) -> Names:
-    try:
-        info = _read(sweep)[0]
-    except RunError:
-        return Names()
-    return Names(info.name, info.id)
-
-
-def _read(path: Path) -> tuple[SweepInfo, list[Member], dict[str, str | None]]:
-    record, members = read_record(path, "sweep", RECORD, SCHEMA)
-    try:
-        info = SweepInfo(**{name: record[name] for name in SweepInfo.__dataclass_fields__})
-        trials = {member.trial for member in members}
-        grows = (path / "configs" / BASE).exists()  # killed between a trial and its first run
-        if (trials != set(range(len(info.trials))) and not grows) or len(info.totals) != len(info.trials):
-            raise ValueError("trials and members do not agree")
-    except (KeyError, TypeError, ValueError) as error:
-        raise no_record(path / RECORD, "sweep", error) from error
-    return info, members, seals_in(record)
