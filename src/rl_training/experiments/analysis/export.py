@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.experiments.analysis.compare import Comparison, Summary
+from rl_training.experiments.analysis.comparison import Comparison, Summary
 from rl_training.experiments.analysis.curves import read_curve
 from rl_training.experiments.analysis.entries import Run
 from rl_training.experiments.analysis.tables import Table, latex, markdown, paper_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_training.experiments.analysis.compare import Improvement, Metric, MetricResult
+from rl_training.experiments.analysis.comparison import Improvement, Metric, MetricResult
 from rl_training.experiments.analysis.config_differences import varied
 from rl_training.experiments.analysis.entries import Entry, Run, shortened, value_text
 from rl_training.experiments.analysis.plots import PALETTE, SIZE, axis_label, draw_band, figure_style, short_number

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from rl_training.experiments.analysis.compare import Comparison
+from rl_training.experiments.analysis.comparison import Comparison
 from rl_training.experiments.analysis.entries import shortened
 from rl_training.experiments.analysis.figures import comparison_figure, curves_figure
 from rl_training.experiments.analysis.plots import write_figure

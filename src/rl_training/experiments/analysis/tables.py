@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_training.experiments.analysis.compare import Comparison, Cost, MetricResult, Summary
+from rl_training.experiments.analysis.comparison import Comparison, Cost, MetricResult, Summary
 from rl_training.experiments.analysis.entries import shortened
 from rl_training.experiments.analysis.statistics import CONFIDENCE, Estimate
 from rl_training.system.formatting import number_text
