@@ -1,1 +1,1 @@
-"""Many runs together: groups of seeds, their statistics and their plots. Nothing here trains; runs are processes."""
+"""Many runs together: launching groups and sweeps, statistics and plots, finding and archiving runs."""

@@ -1,6 +1,6 @@
-"""Runs side by side: scores with their intervals, who is better, how soon a score was reached, what it cost.
+"""Compares runs: scores with intervals, probability of improvement, steps to a threshold, cost.
 
-Everything is computed from the rows of the index and the logs of the runs; nothing here prints or draws.
+Computed from rows of the index and from logs, into the records of `comparison`; nothing here prints or draws.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = ["OVERALL", "Comparison", "compare", "parse_metric", "record", "steps_
 
 SCHEMA = 1
 MAX_PAIRED = 10
-"""Up to this many entries every pair is compared; of more, the best with each of the others."""
+"""Up to this many entries all pairs are compared; with more, the best with each of the others."""
 MAX_FIELDS = 5
-"""Fields that a note names."""
+"""Number of fields named in a note."""
 NUM_LEVELS = 101
 OVERALL = "all environments"
 
@@ -55,7 +55,8 @@ def compare(
 ) -> Comparison:
     """Compare entries by metrics, with aliases as in `rl list`: `reward`, `loss`, a logged name, a column.
 
-    With a minus sign in front low is good, as it is of every loss. `threshold`: env steps are counted until this score.
+    A leading minus sign means that lower is better, which is the default for losses. `threshold` is the score until
+    which env steps are counted.
     """
     entries, notes = selection.entries, list(selection.notes)
     results = []
@@ -74,7 +75,8 @@ def compare(
 
 
 def parse_metric(typed: str, runs: Sequence[Run]) -> Metric:
-    """`reward` is the evaluation where every run has one, else the training episodes; ConfigError for no number."""
+    """A metric by name. `reward` is the evaluation return if every run has one, else the training return; ConfigError
+    where no run has a number."""
     name = typed.removeprefix("-").strip()
     key = find_key(name)
     low_is_good = typed.startswith("-") or name.endswith("loss")
@@ -91,13 +93,13 @@ def parse_metric(typed: str, runs: Sequence[Run]) -> Metric:
 
 
 def steps_to(curve: Curve, threshold: float, *, low_is_good: bool = False) -> float:
-    """Env steps of the first logged point at least as good as the threshold; infinite where there is none."""
+    """Env steps of the first logged point that reaches the threshold; infinite if none does."""
     good = curve.values <= threshold if low_is_good else curve.values >= threshold
     return float(curve.steps[good.argmax()]) if good.any() else math.inf
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
-    """The whole as plain values: what `--json` prints and the report is made of."""
+    """A comparison as plain values, as `--json` prints it."""
     return {
         "schema": SCHEMA,
         "environments": comparison.tasks,
@@ -130,7 +132,7 @@ def _compare_by(metric: Metric, entries: Sequence[Entry], threshold: float | Non
     common = [task for task in tasks if all((label, task) in scores for label in labels)]
     several = len(tasks) > 1
     if len(common) < len(tasks) and len(labels) > 1:
-        notes.append(f"{len(common)} of {len(tasks)} environments are common to all entries; only those are summed up")
+        notes.append(f"{len(common)} of {len(tasks)} environments are common to all entries; only those are aggregated")
     good = _scaled(metric, scores) if several else {place: metric.oriented(values) for place, values in scores.items()}
     strata = {label: [good[label, task] for task in common] for label in labels if common}
     levels = _levels([values for tasks_of_one in strata.values() for values in tasks_of_one])
@@ -161,7 +163,7 @@ def _curves(
 def _scored(
     metric: Metric, entries: Sequence[Entry], notes: list[str]
 ) -> dict[tuple[str, str], list[tuple[Run, float]]]:
-    """Runs with their scores by entry and environment; those without a score are counted in the notes."""
+    """Runs with their scores by entry and environment; a note counts those without a score."""
     found: dict[tuple[str, str], list[tuple[Run, float]]] = {}
     for entry in entries:
         scores = [(run, metric.score(run)) for run in entry.runs]
@@ -176,8 +178,8 @@ def _scored(
 def _thresholds(
     metric: Metric, runs: Mapping[tuple[str, str], Sequence[tuple[Run, float]]], asked: float | None
 ) -> dict[str, float]:
-    """Per environment: what was asked for, else the `stop_at_return` that all runs share, else the median final score
-    of the weakest entry, which tells how much sooner the others were as good."""
+    """Per environment: the threshold that was asked for, else the `stop_at_return` that all runs share, else the median
+    final score of the weakest entry, which shows how much sooner the others reached it."""
     thresholds = {}
     for task in dict.fromkeys(task for _, task in runs):
         found = [scored for (_, place), scored in runs.items() if place == task]
@@ -195,7 +197,7 @@ def _stop_at_return(run: Run) -> float | None:
 
 
 def _scaled(metric: Metric, scores: Mapping[tuple[str, str], Array]) -> dict[tuple[str, str], Array]:
-    """Scores of each environment from 0, its worst run, to 1, its best; a half where all are the same."""
+    """Scores of each environment scaled from 0, its worst run, to 1, its best; 0.5 where all are equal."""
     scaled = {}
     for label, task in scores:
         together = metric.oriented(np.concatenate([values for (_, place), values in scores.items() if place == task]))
@@ -228,7 +230,7 @@ def _with_steps(
 
 
 def _improvements(labels: Sequence[str], scores: Mapping[tuple[str, str], Array]) -> tuple[Improvement, ...]:
-    """Each pair on the environments that both have."""
+    """Probability of improvement of each pair of entries, on the environments that both have."""
     pairs = list(combinations(labels, 2))
     if len(labels) > MAX_PAIRED:
         everything = {label: np.concatenate([v for (one, _), v in scores.items() if one == label]) for label in labels}

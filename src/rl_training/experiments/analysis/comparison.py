@@ -19,27 +19,27 @@ from rl_training.types import Array
 
 @dataclass(frozen=True)
 class Metric:
-    """What runs are compared by."""
+    """A metric by which runs are compared."""
 
     name: str
-    """As it was asked for, without the minus sign."""
+    """As the user named it, without the minus sign."""
     logged: str | None
     """Its name in the log; None for a column of the index, which has no curve."""
     low_is_good: bool
 
     def score(self, run: Run) -> float | None:
-        """The final value of a run; None where it has none, or none that is a number."""
+        """The final value of a run; None where it is missing or not finite."""
         value = run.row["results"].get(self.logged) if self.logged else find_key(self.name).of(run.row)
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def oriented(self, scores: Array) -> Array:
-        """Scores of which more is better."""
+        """Scores with the sign changed, if needed, so that higher is better."""
         return -scores if self.low_is_good else scores
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the runs of an entry say of one environment, or of all."""
+    """Aggregate scores of an entry in one environment, or over all."""
 
     entry: str
     task: str
@@ -48,21 +48,21 @@ class Summary:
     mean: Estimate
     median: Estimate
     reached: int | None = None
-    """Runs that came to the threshold."""
+    """Number of runs that reached the threshold."""
     steps_to_threshold: float | None = None
-    """Median env steps until they did; None where half of the runs or more did not."""
+    """Median env steps to the threshold; None where half of the runs or more did not reach it."""
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """How probable it is that a run of `entry` does better than one of `over`."""
+    """Probability that a run of `entry` scores higher than one of `over`."""
 
     entry: str
     over: str
     probability: Estimate
 
     def turned(self) -> Improvement:
-        """The same from the other side: ties count half, so the two add up to 1."""
+        """The probability for the reverse order: ties count half, so the two add up to 1."""
         found = self.probability
         low, high = (None if bound is None else 1.0 - bound for bound in (found.high, found.low))
         return Improvement(self.over, self.entry, replace(found, value=1.0 - found.value, low=low, high=high))
@@ -70,7 +70,7 @@ class Improvement:
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of an entry's runs that score at least each level, with its interval."""
+    """Performance profile: the share of an entry's runs that score at least each level, with its interval."""
 
     entry: str
     share: tuple[float, ...]
@@ -80,30 +80,30 @@ class Profile:
 
 @dataclass(frozen=True)
 class MetricResult:
-    """Everything about one metric."""
+    """All results for one metric."""
 
     metric: Metric
     summaries: tuple[Summary, ...]
-    """One for each entry and environment."""
+    """One per entry and environment."""
     overall: tuple[Summary, ...]
-    """With several environments: over those that every entry has, scaled so that in each the worst run is 0, the best
-    1."""
+    """With several environments: over those that all entries share, scaled so that in each the worst run scores 0 and
+    the best 1."""
     thresholds: Mapping[str, float]
     improvements: tuple[Improvement, ...]
     levels: tuple[float, ...]
     profiles: tuple[Profile, ...]
     curves: Mapping[tuple[str, str], Sequence[Curve]] = field(repr=False)
-    """By entry and environment; for drawing."""
+    """Learning curves by entry and environment."""
 
     @property
     def headline(self) -> tuple[Summary, ...]:
-        """One summary per entry where there is one: of the only environment, or of all together."""
+        """One summary per entry: of the only environment, or over all of them. Empty where there is no common one."""
         return self.overall or (self.summaries if len({one.task for one in self.summaries}) == 1 else ())
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Medians over the runs of an entry; None where no run knows."""
+    """Cost of an entry: medians over its runs; None where no run recorded it."""
 
     entry: str
     runs: int
@@ -114,6 +114,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Comparison:
+    """The results of comparing entries by one or more metrics."""
+
     entries: tuple[Entry, ...]
     metrics: tuple[MetricResult, ...]
     costs: tuple[Cost, ...]

@@ -1,6 +1,6 @@
-"""A group of seeds on disk: `<output_dir>/groups/<algo>__<env>__<stamp>/`, which says what belongs together.
+"""`SeedGroup`: one config with several seeds, recorded in `<output_dir>/groups/<algo>__<env>__<stamp>/`.
 
-What groups and sweeps share is in `members`; starting the members is `group_runner`'s work.
+What groups and sweeps share is in `members`; `group_runner` starts the members.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUBFOLDERS = ("configs", "logs", "plots")
 
 @dataclass
 class GroupInfo:
-    """What `group.json` holds besides the members."""
+    """The contents of `group.json` besides the members."""
 
     id: str
     name: str | None
@@ -39,10 +39,10 @@ class GroupInfo:
     started: str
     argv: list[str]
     jobs: int | None
-    """Members at a time, where the user said so."""
+    """Members that run in parallel, if the user chose a number."""
     init_from: str | None
     total_timesteps: int | None = None
-    """The budget that the finished group was extended to; None for that of its config."""
+    """The budget to which the finished group was extended; None for the budget of its config."""
 
 
 class SeedGroup(RunSet):
@@ -121,7 +121,7 @@ class SeedGroup(RunSet):
         return self.config().training.total_timesteps
 
     def is_complete(self, member: Member, info: Mapping[str, Any]) -> bool:
-        """Whether a finished run has come to the budget of the group, also if it was killed on taking it over."""
+        """Whether a finished run has reached the budget of the group, also if it was killed while being extended."""
         total = self.info.total_timesteps
         if total is None:
             return True
@@ -139,7 +139,7 @@ class SeedGroup(RunSet):
         return [*super().resume_words(run), *new]
 
     def extend(self, total_timesteps: int) -> None:
-        """A new budget for every member, which all of them begin from their end: unfinished ones come first."""
+        """Give every member a new budget. Only for finished groups, so that all are extended from the same step."""
         if self.info.total_timesteps == total_timesteps:
             return
         left = [member.seed for member in self.unfinished()]
@@ -154,7 +154,7 @@ class SeedGroup(RunSet):
 
 
 def find_run_or_group(named: str, output_dir: str | Path) -> RunDir | SeedGroup:
-    """The run of this path or name or, where no single run fits, the group. `latest` is always a run."""
+    """The run with this path or name or, where no single run fits, the group. `latest` is always a run."""
     run, refusal = None, RunError()
     try:
         run = RunDir.open(named, output_dir=output_dir)

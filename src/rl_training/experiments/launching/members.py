@@ -30,9 +30,9 @@ from rl_training.trust.consent import OWN, Consent
 from rl_training.types import RunError
 
 CONFIG_CODE = 2
-"""Exit code of a member whose config cannot run, and of a group of nothing else."""
+"""Exit code of a member whose config cannot run, and of a group that consists of such members."""
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
-"""`killed` is a run that nobody has and that never wrote its end."""
+"""`killed`: no process holds the run, and it never recorded its end."""
 SCHEMA = 1
 """Version of the records of groups and sweeps."""
 MAX_RECORD_BYTES = 2**26
@@ -42,32 +42,32 @@ PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 
 @dataclass
 class Member:
-    """One run of several."""
+    """One planned run of a group or sweep."""
 
     seed: int
     config_sha256: str
-    """Hash of its config as `run.json` has it, known before the run exists."""
+    """Hash of its config, the same as in `run.json`; known before the run exists."""
     run: str | None = None
     """Name of its run directory in the output directory."""
     status: Status = "waiting"
     exit_code: int | None = None
     reason: str | None = None
-    """Why it failed, in a line."""
+    """One line that says why it failed."""
     words: list[str] = field(default_factory=list)
-    """The command that was started for it last."""
+    """The last command that was started for it."""
     process: Holder | None = None
-    """The process of that command, dead or alive."""
+    """The process of that command, running or not."""
     trial: int | None = None
-    """Which trial of a sweep it belongs to."""
+    """Number of its trial in a sweep; None in a group."""
 
     @property
     def key(self) -> tuple[int | None, int]:
-        """What tells it from the other members."""
+        """Trial and seed, which identify it among the members."""
         return self.trial, self.seed
 
 
 class RunSet(ABC):
-    """The members and their record on disk, open for reading; `lock` before changing it."""
+    """The members and their record on disk, open for reading; take the `lock` before changing it."""
 
     directory: ClassVar[DirectoryKind]
     folder: ClassVar[str]
@@ -81,13 +81,13 @@ class RunSet(ABC):
         self.members = list(members)
         self.redactor = redactor
         self.seals: dict[str, str | None] = {}
-        """By the name of each of its files that says what to run: the seal that says that it was written here."""
+        """Seals by file name: each proves that a file that decides what is run was written on this machine."""
         self.planned_here = False
-        """By this very process, so that the user has just given all of it."""
+        """Created by this process, so everything in it was just given by the user."""
         self.trusted = False
         """Agreed to by the user on this command line."""
         self._owners: dict[str, str | None] = {}
-        """Run directories that were looked at, and the group that each names."""
+        """Cache: run directory name to the group that its `run.json` names."""
 
     @classmethod
     def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Self:
@@ -147,12 +147,12 @@ class RunSet(ABC):
 
     @property
     def sweep(self) -> str | None:
-        """What members write as their `sweep`."""
+        """The `sweep` that members record in `run.json`."""
         return None
 
     @abstractmethod
     def config_file(self, trial: int | None = None) -> Path:
-        """Where the config of a trial is frozen; a group has but one."""
+        """The file with the frozen config of a trial; a group has one for all members."""
 
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
@@ -161,7 +161,7 @@ class RunSet(ABC):
         return stored.read()
 
     def stored_config(self, trial: int | None = None) -> StoredConfig:
-        """The same as it is on the disk, with what says whose it is."""
+        """The config of a trial as stored on disk, with its seal."""
         return self.stored(self.config_file(trial))
 
     def stored(self, path: Path, mapping: Mapping[str, Any] | None = None) -> StoredConfig:
@@ -171,14 +171,14 @@ class RunSet(ABC):
         )
 
     def seal(self, name: str, mapping: Mapping[str, Any]) -> None:
-        """Mark one of its files as written here."""
+        """Seal one of its files as written on this machine."""
         self.seals[name] = seal_config(self.kind, self._id(name), mapping)
 
     def _id(self, name: str) -> str:
         return f"{self.info.id}/{name}"
 
     def consent(self, member: Member) -> Consent:
-        """Under which a member is trained: that of its run or, before it has one, of its config; TrustError without."""
+        """The consent under which a member runs: that of its run or, without a run, of its config; else TrustError."""
         if self.planned_here:
             return OWN
         run = self.find_run(member)
@@ -186,58 +186,58 @@ class RunSet(ABC):
         return stored.consent(trust_plugins=self.trusted)
 
     def require_consent(self, members: Sequence[Member]) -> None:
-        """TrustError where some of these were planned elsewhere, ask for code, and nobody has agreed to that."""
+        """Raise TrustError if a member comes from another machine and asks for code that the user has not allowed."""
         for member in members:
             self.consent(member)
 
     @abstractmethod
     def group_of(self, member: Member) -> str:
-        """What a member writes as its `group`."""
+        """The `group` that a member records in `run.json`."""
 
     @abstractmethod
     def label(self, member: Member) -> str:
-        """What a person calls a member: `seed 3`."""
+        """The name of a member in messages: `seed 3`."""
 
     @abstractmethod
     def log(self, member: Member) -> Path:
-        """Where everything goes that the member's processes print."""
+        """The file for the output of the member's processes."""
 
     @abstractmethod
     def total(self, member: Member) -> int:
-        """Env steps that a member trains for."""
+        """Budget of a member in env steps."""
 
     def start_words(self, member: Member) -> list[str]:
-        """What to run after `rl` for a member that has no run yet."""
+        """Arguments of `rl` that start a member that has no run yet."""
         words = ["train", f"--config={self.config_file(member.trial)}", f"--seed={member.seed}"]
         if Path(restore(self.config(member.trial).output_dir)).expanduser().resolve() != self.output_dir.resolve():
-            words.append(f"--output-dir={self.output_dir}")  # it was moved, or this is another folder
+            words.append(f"--output-dir={self.output_dir}")  # moved, or relative to another folder
         return words
 
     def resume_words(self, run: RunDir) -> list[str]:
-        """What to run after `rl` for one that has."""
+        """Arguments of `rl` that continue a member's run."""
         cannot_be_sealed = self.planned_here and None in self.seals.values()
         return ["resume", str(run.path), *(["--trust-plugins"] if self.trusted or cannot_be_sealed else [])]
 
     def is_complete(self, member: Member, info: Mapping[str, Any]) -> bool:
-        """Whether a finished run is all that was asked for."""
+        """Whether a finished run has reached the budget of its group."""
         return True
 
     def record_fields(self) -> dict[str, Any]:
-        """What the record holds besides the members."""
+        """The fields of the record besides seals and members."""
         return {"schema": SCHEMA, **asdict(self.info)}
 
     def lock(self) -> RunLock:
-        """Context manager: this process alone runs it, or RunError names the one that does."""
+        """Context manager that gives this process exclusive use; RunError names the process that has it."""
         return RunLock(self.path / ".lock", self.kind)
 
     def save(self) -> None:
-        """Write the record; whoever reads it meanwhile sees the old one or the new one."""
+        """Write the record atomically."""
         record = {**self.record_fields(), "seals": self.seals, "members": [asdict(member) for member in self.members]}
         with readable_errors(f"cannot write {self.directory.record} in '{self.path}'"):
             atomic_write(self.path / self.directory.record, json.dumps(record, indent=2).encode() + b"\n")
 
     def find_run(self, member: Member) -> RunDir | None:
-        """The run directory of a member: the one on record, or the newest that names its group and has its seed."""
+        """The run directory of a member: the one on record, else the newest that names its group and has its seed."""
         if member.run is not None and (self.output_dir / member.run / "run.json").is_file():
             return RunDir(self.output_dir / member.run, self.redactor)
         part, wanted = f"__seed{member.seed}__", self.group_of(member)
@@ -259,7 +259,7 @@ class RunSet(ABC):
         run = self.find_run(member)
         if run is None:
             member.run = None
-            if member.status != "failed":  # one can fail before it has a run
+            if member.status != "failed":  # a member can fail before it has a run
                 member.status = "waiting"
             return
         member.run = run.path.name
@@ -275,7 +275,7 @@ class RunSet(ABC):
             member.status = "waiting"
 
     def final_metrics(self, member: Member) -> dict[str, Any]:
-        """The numbers at the end of a member's run; empty where it has not come so far."""
+        """The final metrics of a member's run; empty where it has none yet."""
         if member.run is None:
             return {}
         try:
@@ -288,7 +288,7 @@ class RunSet(ABC):
         return [member for member in self.members if member.status != "finished"]
 
     def busy(self, member: Member) -> Holder | None:
-        """The process that has a member now: its run was resumed by itself, or an earlier parent left it behind."""
+        """The process that runs a member now: somebody resumed it directly, or an earlier parent left it behind."""
         run = self.find_run(member)
         holder = run.holder() if run is not None else None
         if holder is None and member.process is not None and member.process.is_alive():
@@ -296,7 +296,7 @@ class RunSet(ABC):
         return holder
 
     def command(self, member: Member) -> list[str]:
-        """What to run for a member after `rl`: its training, or the rest of it; TrustError where it must not run."""
+        """Arguments of `rl` that start or continue a member; TrustError where it must not run."""
         self.consent(member)
         run = self.find_run(member)
         return self.start_words(member) if run is None else self.resume_words(run)

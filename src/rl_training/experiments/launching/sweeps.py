@@ -1,12 +1,11 @@
-"""A sweep on disk: `<output_dir>/sweeps/<algo>__<env>__<stamp>/`, with the frozen config of every trial.
+"""`Sweep`: many configs, recorded in `<output_dir>/sweeps/<algo>__<env>__<stamp>/`, each frozen as a trial.
 
-Each trial is a group of seeds, each seed an ordinary run; what sweeps and groups share is in `members`, and starting
-the members is `group_runner`'s work.
+Each trial is a group of seeds, each seed an ordinary run. What sweeps and groups share is in `members`; `group_runner`
+starts the members.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -20,8 +19,13 @@ from rl_training.config.loading import config_to_mapping, load_config, parse_sto
 from rl_training.config.schema import TrainConfig
 from rl_training.config.sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config.yaml_reader import dump_mapping
-from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
-from rl_training.experiments.analysis.group_summary import SCHEMA, aggregate
+from rl_training.experiments.analysis.group_summary import (
+    SCHEMA,
+    aggregate,
+    finished_scores,
+    scoring_metric,
+    write_summary_file,
+)
 from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group
 from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, no_record
 from rl_training.runs.directory import RunDir, public_config, public_sha256
@@ -34,27 +38,27 @@ from rl_training.types import ConfigError, RunError
 FOLDER, RECORD = "sweeps", "sweep.json"
 LATEST_GROUP, LATEST_SWEEP = "latest-group", "latest-sweep"
 BASE = "base.yaml"
-"""What the trials of a sweep that grows are made from."""
+"""The config from which further trials of a growing sweep are made."""
 SUBFOLDERS = ("configs", "logs", "plots")
 MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True)
 class SweepInfo:
-    """What `sweep.json` holds besides the members."""
+    """The contents of `sweep.json` besides the members."""
 
     id: str
     name: str | None
     algo: str
     env_id: str
     output_dir: str
-    """As the config says it."""
+    """As written in the config."""
     started: str
     argv: list[str]
     jobs: int
     retries: int
     trials: list[dict[str, Any]]
-    """What each trial changes, by dotted key; secrets are `${env:NAME}`."""
+    """The values that each trial changes, by dotted key; secrets are `${env:NAME}`."""
     totals: list[int]
     """Env steps of each trial."""
 
@@ -67,7 +71,7 @@ class Sweep(RunSet):
     info_type = SweepInfo
     info: SweepInfo
     is_own = False
-    """What its further trials are made from was written here, so that they are the user's own too."""
+    """The source of its further trials was written on this machine, so these can be sealed too."""
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.path)!r}, trials={len(self.info.trials)})"
@@ -182,14 +186,14 @@ class Sweep(RunSet):
         return member
 
     def to_run(self, *, retry_failed: bool) -> list[Member]:
-        """The members that are not finished; those that failed only where somebody wants them tried again."""
+        """The members that are not finished; failed ones only with `retry_failed`."""
         return [member for member in self.unfinished() if retry_failed or member.status != "failed"]
 
 
 def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
-    """The final score of every run, and what the seeds of each trial say together; the best trial first."""
+    """The final score of every run and the aggregate over the seeds of each trial, best trial first."""
     metrics = {member.key: sweep.final_metrics(member) for member in sweep.members}
-    metric = EVALUATION if any(EVALUATION in row for row in metrics.values()) else TRAINING
+    metric = scoring_metric(metrics.values())
     trials: list[dict[str, Any]] = []
     for number, values in enumerate(sweep.info.trials):
         members = [member for member in sweep.members if member.trial == number]
@@ -204,7 +208,7 @@ def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
             }
             for member in members
         ]
-        scores = [run["return"] for run in runs if run["status"] == "finished" and run["return"] is not None]
+        scores = finished_scores(runs)
         result = {"num_scores": len(scores), "return": aggregate(scores), "runs": runs}
         trials.append({"trial": number, "values": values, **result})
     trials.sort(key=lambda trial: -trial["return"]["iqm"]["value"] if trial["return"] else float("inf"))
@@ -219,16 +223,13 @@ def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
 
 def write_sweep_summary(sweep: Sweep) -> dict[str, Any]:
     """Compute `summary.json` and write it."""
-    summary = summarize_sweep(sweep)
-    with readable_errors(f"cannot write summary.json in '{sweep.path}'"):
-        atomic_write(sweep.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
-    return summary
+    return write_summary_file(sweep.path, summarize_sweep(sweep))
 
 
 def write_slurm_script(sweep: Sweep) -> Path:
     """`slurm.sh` in the sweep's folder: an array job with one task per run, at most `jobs` of them at a time.
 
-    A task that is asked to stop saves and is queued again; running the script once more continues what is left.
+    A task that receives a stop signal saves and is queued again; submitting the script again continues what is left.
     """
     folder = sweep.path.absolute()
     words = [sys.executable, "-m", "rl_training", "sweep", "--resume", str(folder)]
@@ -251,7 +252,7 @@ def write_slurm_script(sweep: Sweep) -> Path:
 
 
 def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
-    """The run of this path or name or, where no single run fits, the group or the sweep.
+    """The run with this path or name or, where no single run fits, the group or the sweep.
 
     `latest` is a run; the newest group is `latest-group`, the newest sweep `latest-sweep`.
     """
