@@ -43,6 +43,7 @@ KNOWN: dict[str, str] = {
     "system/signals.py:run": "scontrol, of SLURM",
     "logging/video.py:Popen": "ffmpeg",
     "checkpointing/state_tree.py:import_module": "ml_dtypes",
+    "experiments/__init__.py:import_module": "names of the package",
     "experiments/launching/group_runner.py:Popen": "RunSet.command, which asks for consent",
     "cli/__init__.py:import_module": "names in the table of commands",
     "cli/sweep.py:execve": "this interpreter, with words of RunSet.command, which asks for consent",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.arguments import UsageError
 from rl_training.cli.output import bold, note, print_json, show, stdout_for_the_result, table
+from rl_training.seeding import MAX_SEED
 from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rl_training.experiments.launching.groups import SeedGroup
     from rl_training.experiments.launching.members import Member
 
-MAX_SEED = 2**32 - 1
 MAX_RUNS = 10_000
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 from rl_training.config.monitor import MonitorConfig
 from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, check_range
 from rl_training.registry import algorithms
+from rl_training.seeding import MAX_SEED
 from rl_training.types import ConfigError
 
 CONFIG_VERSION = 2
-MAX_SEED = 2**32 - 1
 AUTO_EVALUATIONS = 10
 """Number of evaluations of a run whose `training.eval_frequency` is auto."""
 MAX_PARTS = 10**6

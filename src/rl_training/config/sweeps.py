@@ -18,11 +18,11 @@ from typing import Any
 from rl_training.config.aliases import Origin, canonical_key, merged
 from rl_training.config.files import ConfigFile, check_kind, find_base, find_config, is_sweep, with_bases
 from rl_training.config.resolution import check_tree, is_builtin, merged_layer, resolve
-from rl_training.config.schema import CONFIG_VERSION, MAX_SEED, SECTION
+from rl_training.config.schema import CONFIG_VERSION, SECTION
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy
 from rl_training.hparams.base import Json, check_range
-from rl_training.seeding import stream
+from rl_training.seeding import MAX_SEED, stream
 from rl_training.types import ConfigError
 
 MAX_SWEEP_VALUES = 2000

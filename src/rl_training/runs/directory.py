@@ -19,11 +19,11 @@ from typing import Any, Literal
 from rl_training.config.loading import read_yaml
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
-from rl_training.registry import did_you_mean
 from rl_training.runs import index
 from rl_training.runs.description import SEAL, git_facts, public_config, public_sha256, run_info, timestamp
+from rl_training.runs.finding import DirectoryKind
 from rl_training.runs.lock import Holder, RunLock, read_holder
-from rl_training.runs.names import Names, age, claim_directory, env_fn_of, name_part, pick, readable_errors
+from rl_training.runs.names import claim_directory, env_fn_of, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig
 from rl_training.system.atomic_io import atomic_write, fsync_dir, remove_leftovers
@@ -47,6 +47,7 @@ __all__ = [
 Status = Literal["running", "finished", "stopped", "failed"]
 SUBFOLDERS = ("configs", "logs", "checkpoints", "videos", "plots", "debug")
 MAX_INFO_BYTES = 2**23
+RUN = DirectoryKind("run", "run.json", "give a path, or the folder with --output-dir", MAX_INFO_BYTES)
 CLOCK_KEYS = ("time/", "system/")
 """Prefixes of metrics that depend on the clock; comparisons of runs ignore them."""
 
@@ -148,7 +149,7 @@ class RunDir:
         if exists and len(path.parts) != 1:
             raise _not_a_run(path)
         try:
-            return cls(_find(path, Path(output_dir).expanduser()))
+            return cls(RUN.find(path, Path(output_dir).expanduser()))
         except RunError:
             if exists:
                 raise _not_a_run(path) from None
@@ -339,34 +340,8 @@ def metrics_sha256(path: Path) -> str:
 
 
 def run_directories(output_dir: Path) -> list[Path]:
-    """All runs directly inside `output_dir`, oldest first by the time stamp in their name."""
-    try:
-        entries = [entry for entry in output_dir.iterdir() if (entry / "run.json").is_file()]
-    except OSError:
-        return []
-    return sorted(entries, key=lambda path: age(path, "run.json"))
-
-
-def _find(path: Path, output_dir: Path) -> Path:
-    if len(path.parts) > 1:
-        near = did_you_mean(path.name, [run.name for run in run_directories(path.parent)])
-        raise RunError(f"no run '{path}': there is no such directory{near}")
-    name = str(path)
-    runs = run_directories(output_dir)
-    if not runs:
-        raise RunError(f"no run '{name}': '{output_dir}' holds no runs; give a path, or the folder with --output-dir")
-    if name == "latest":
-        return runs[-1]
-    return pick(name, runs, _given_names, "run")
-
-
-def _given_names(run: Path) -> Names:
-    try:
-        info = RunDir(run).info()
-    except RunError:
-        return Names()
-    name, run_id = info.get("name"), info.get("id")
-    return Names(name if isinstance(name, str) else None, run_id if isinstance(run_id, str) else None)
+    """All runs directly inside `output_dir`, oldest first by the stamp in their name."""
+    return RUN.all_in(output_dir)
 
 
 def _not_a_run(path: Path) -> RunError:

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.guards import Guard
 from rl_training.numerics.gsde import carry_like
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import Array, Carry, Obs, Policy, StateDict, TransitionSink, VectorStep
+from rl_training.types import RESTART_INFO, Array, Carry, Obs, Policy, StateDict, TransitionSink, VectorStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,6 @@ class CollectStats:
     @property
     def returns(self) -> list[float]:
         return [episode.episode_return for episode in self.episodes]
-
-
-RESTART_INFO = "worker_restart"
-"""Marks, in the infos of `WorkerVectorEnv`, the rows whose worker was lost and restarted during the step."""
 
 
 class Collector:

@@ -24,9 +24,9 @@ from rl_training.envs.workers.pool import EnvWorkerError, WorkerPool
 from rl_training.envs.workers.protocol import CALL, RESET, STEP, CallCommand, EnvInfo, ResetCommand, dumps_by_value
 from rl_training.system.error_text import describe
 from rl_training.system.machine import usable_cores
-from rl_training.types import Array, ConfigError, EnvError, RLTrainingError, StateDict
+from rl_training.types import RESTART_INFO, Array, ConfigError, EnvError, RLTrainingError, StateDict
 
-__all__ = ["EnvWorkerError", "WorkerVectorEnv", "RESTART_INFO"]
+__all__ = ["EnvWorkerError", "WorkerVectorEnv"]
 
 CLOSE_GRACE = 5.0
 """Seconds that the workers get to close their environments."""
@@ -36,8 +36,6 @@ MAX_RESTARTS = 5
 """Consecutive restarts of one worker after which its failure is raised."""
 QUIET_STEPS = 100
 """Vector steps without a failure after which the count of consecutive restarts starts again."""
-RESTART_INFO = "worker_restart"
-"""Info key of rows whose step was lost with their worker: they are not transitions."""
 
 AWAITED = b"?"
 """Sentinel for a command whose answers are being read: after an interruption there, only `close` is possible."""
