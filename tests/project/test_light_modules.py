@@ -14,7 +14,6 @@ MODULES = (
         "system.json_lines",
         "logging",
         "logging.metrics_tracker",
-        "tensorboard",
     ),
     *("logging.tensorboard", "logging.wandb_sink", "logging.progress_display"),
 )
