@@ -63,6 +63,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors_of(found), f"{name_of(page)}: '{target}' has no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_commands_name_exist(page: Path) -> None:
+    named = re.findall(r"(?<![\w/.])(?:tests|benchmarks|tools|examples|scripts)/[\w/]+(?:\.\w+)?", page.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_every_page_is_in_the_navigation() -> None:
     def pages(entry: object) -> list[str]:
         if isinstance(entry, dict):

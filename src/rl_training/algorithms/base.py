@@ -7,7 +7,9 @@ asks for this base. `rl_training.testing.check_algorithm` tells whether yours ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.on_policy import flat_rows
 from rl_training.build_context import BuildContext
+from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.hparams.base import supports_anything
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import load_optimizer_state, optimizer_state
@@ -28,6 +31,7 @@ from rl_training.types import (
     Carry,
     ConfigError,
     DictSpec,
+    Metrics,
     Obs,
     SpaceSpec,
     StateDict,
@@ -45,9 +49,15 @@ class BaseAlgorithm:
     normalizes = False
     """True where your algorithm heeds `ctx.normalize_obs` and `ctx.normalize_reward`; they are refused otherwise."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "update" in vars(cls):
+            cls.update = _keeping_metrics(cls.update)  # type: ignore[method-assign, assignment]
+
     def __init__(self, ctx: BuildContext, hparams: Any) -> None:
         self.ctx = ctx
         self.hparams = hparams
+        self._latest_metrics: Metrics = {}
         self.networks: dict[str, nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self.generators: dict[str, np.random.Generator] = {}
@@ -94,19 +104,29 @@ class BaseAlgorithm:
         for network in self.networks.values():
             yield from (parameter.detach() for parameter in network.parameters())
 
+    def get_metrics(self) -> dict[str, float]:
+        """The metrics of the latest `update` as numbers; empty before the first one."""
+        return {name: float(value) for name, value in self._latest_metrics.items()}
+
+    def save_checkpoint(self, run_dir: str | Path) -> Path:
+        """Write this algorithm's state below `run_dir/checkpoints`, for loops of your own; returns the folder.
+
+        A run of the package saves more than this (environments, buffers, logs), by itself.
+        """
+        parts = {"algorithm": self.state_dict(), "policy": self.policy.state_dict()}
+        return CheckpointManager(run_dir).save(parts, step=self.ctx.progress.env_steps)
+
+    def load_checkpoint(self, run_dir: str | Path, which: str | int = "latest") -> None:
+        """Read what `save_checkpoint` wrote, or these two parts of a run: `latest`, `best` or a step."""
+        parts = CheckpointManager(run_dir).load(which, ("algorithm", "policy")).parts
+        self.load_state_dict(parts["algorithm"])
+        self.policy.load_state_dict(parts["policy"])
+
     def state_dict(self) -> StateDict:
-        modules = nn.ModuleDict(self.networks)
-        return {
-            "optimizers": {name: optimizer_state(optimizer, modules) for name, optimizer in self.optimizers.items()},
-            "generators": {name: generator_state(generator) for name, generator in self.generators.items()},
-        }
+        return learning_state(self.networks, self.optimizers, self.generators)
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        modules = nn.ModuleDict(self.networks)
-        for name, optimizer in self.optimizers.items():
-            load_optimizer_state(optimizer, modules, state["optimizers"][name])
-        for name, generator in self.generators.items():
-            set_generator_state(generator, state["generators"][name])
+        load_learning_state(self.networks, self.optimizers, self.generators, state)
 
 
 class _Acting:
@@ -137,6 +157,44 @@ class _Acting:
     def load_state_dict(self, state: StateDict, /) -> None:
         for name, network in self.algorithm.networks.items():
             load_module_state(network, state[name])
+
+
+# -- state ------------------------------------------------------------------------------------------------------------
+
+Networks = dict[str, nn.Module]
+Optimizers = dict[str, torch.optim.Optimizer]
+Generators = dict[str, np.random.Generator]
+
+
+def learning_state(networks: Networks, optimizers: Optimizers, generators: Generators) -> StateDict:
+    """The state of optimisers, by the names of the parameters they move, and of generators."""
+    modules = nn.ModuleDict(networks)
+    return {
+        "optimizers": {name: optimizer_state(optimizer, modules) for name, optimizer in optimizers.items()},
+        "generators": {name: generator_state(generator) for name, generator in generators.items()},
+    }
+
+
+def load_learning_state(networks: Networks, optimizers: Optimizers, generators: Generators, state: StateDict) -> None:
+    """The inverse of `learning_state`, in place."""
+    modules = nn.ModuleDict(networks)
+    for name, optimizer in optimizers.items():
+        load_optimizer_state(optimizer, modules, state["optimizers"][name])
+    for name, generator in generators.items():
+        set_generator_state(generator, state["generators"][name])
+
+
+def _keeping_metrics(update: Callable[[Any, Batch], UpdateResult]) -> Callable[[Any, Batch], UpdateResult]:
+    """`update`, with its metrics kept for `get_metrics`."""
+
+    @functools.wraps(update)
+    def keeping(self: Any, batch: Batch) -> UpdateResult:
+        result = update(self, batch)
+        if isinstance(result, UpdateResult):  # anything else is refused, in words, by the trainer
+            self._latest_metrics = result.metrics
+        return result
+
+    return keeping
 
 
 # -- mistakes that would only show later ------------------------------------------------------------------------------

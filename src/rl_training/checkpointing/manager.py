@@ -41,7 +41,7 @@ from rl_training.checkpointing.verified_files import DamagedCheckpointError
 from rl_training.system.atomic_io import discard, make_folder, remove_leftovers, temporary_path
 from rl_training.system.place import Place
 from rl_training.system.terminal_text import printable
-from rl_training.types import CheckpointError, StateDict
+from rl_training.types import CheckpointError, StateDict, crossed
 
 __all__ = [
     "ChangedConfigError",
@@ -173,6 +173,23 @@ class CheckpointManager:
         self._verified[step] = True
         self._retain(step)
         return target
+
+    def auto_save(
+        self, state: Mapping[str, StateDict], frequency: int, *, step: int | None = None, best: bool = False
+    ) -> Path | None:
+        """Save `state` if a multiple of `frequency` env steps has been crossed since the latest checkpoint.
+
+        Call it after every step or rollout; it returns the folder, or None where nothing was due. `step` is read from
+        the part "progress" (`Trainer.state_dict()` has one) unless it is given. What decides is the progress of
+        `latest` and of `state`, so a resumed run saves where the uninterrupted one would have.
+        """
+        if step is None:
+            if "env_steps" not in state.get("progress", {}):
+                raise CheckpointError("auto_save needs `step`, or a part 'progress' with env_steps in the state")
+            step = int(state["progress"]["env_steps"])
+        if not crossed(self.latest_step() or 0, step, frequency):
+            return None
+        return self.save(state, step=step, best=best)
 
     def _write_logs(self, flat: Mapping[str, FlatState]) -> dict[str, dict[str, SavedLog]]:
         """Write the new rows of each part's logs; where all rows of each log are now."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rl_training.system.imports import lazily
 
 if TYPE_CHECKING:
+    from rl_training.config.manager import ConfigManager
     from rl_training.config.monitor import AlertRuleConfig, DebugConfig, MonitorConfig
     from rl_training.config.schema import (
         BackboneConfig,
@@ -25,6 +26,7 @@ __all__ = [
     "BackboneConfig",
     "BufferConfig",
     "CheckpointConfig",
+    "ConfigManager",
     "DebugConfig",
     "EnvConfig",
     "LoggingConfig",
@@ -44,6 +46,7 @@ __getattr__ = lazily(
         "BackboneConfig": "schema",
         "BufferConfig": "schema",
         "CheckpointConfig": "schema",
+        "ConfigManager": "manager",
         "DebugConfig": "monitor",
         "EnvConfig": "schema",
         "LoggingConfig": "schema",

@@ -1,5 +1,6 @@
 """Environments: factory, wrappers, exact resume, vector environments, probes, checks; see the README beside this."""
 
+from rl_training.envs.base import BaseEnvironment, BaseWrapper
 from rl_training.envs.check_env import EnvReport, check_env
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.factory import EnvironmentFactory, EnvThunk, make_env, make_vector_env
@@ -18,6 +19,8 @@ __all__ = [
     "EnvThunk",
     "EpisodeLog",
     "space_spec",
+    "BaseEnvironment",
+    "BaseWrapper",
     "NormalizeObservations",
     "NormalizeRewards",
     "FrameStack",

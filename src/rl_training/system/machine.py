@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.system.threads import blas_threads
+from rl_training.version import __version__
 
 PACKAGES = (
-    *("rl-training", "torch", "numpy", "gymnasium", "jax", "jaxlib", "safetensors", "pydantic"),
+    *("torch", "numpy", "gymnasium", "jax", "jaxlib", "safetensors", "pydantic"),
     *("mujoco", "ale-py", "envpool", "box2d", "box2d-py", "dm-control", "shimmy", "minigrid", "minari", "pettingzoo"),
     *("mpe2", "pygame-ce", "opencv-python-headless"),
 )
@@ -47,7 +48,8 @@ class GitState:
 
 def versions() -> dict[str, str]:
     """Python and every installed package that matters to a run."""
-    found = {"python": platform.python_version()}
+    # ours is read from the source: the metadata of an editable installation is as old as the last `pip install`
+    found = {"python": platform.python_version(), "rl-training": __version__}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     if trainer.interrupted:
         lines += [f"  saved      this step is saved ({steps:,} env steps)", f"  next       {command(run, 'resume')}"]
     else:
-        lines.append(f"  next       {command(run, 'eval', ' --video')}")
+        lines.append(f"  next       {evaluate_next(run)}")
     return "\n".join(lines)
 
 
@@ -74,9 +75,14 @@ def finished_text(run: RunDir, trainer: Trainer) -> str:
         f"  steps      {progress.env_steps:,} env steps, {progress.updates:,} updates, {progress.episodes:,} episodes",
         f"  run        {run.path}",
         f"  go on      {go_on}",
-        f"  next       {command(run, 'eval', ' --video')}",
+        f"  next       {evaluate_next(run)}",
     ]
     return "\n".join(lines)
+
+
+def evaluate_next(run: RunDir) -> str:
+    """The evaluation to try next: with a video where the encoder is installed, which is an extra."""
+    return command(run, "eval", "" if find_spec("imageio_ffmpeg") is None else " --video")
 
 
 def command(run: RunDir, verb: str, flags: str = "") -> str:
