@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_training import register_algorithm
-from rl_training.algorithms.on_policy import normalized
 from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.numerics.normalization import normalized
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
 from rl_training.hparams.a2c import SPEC, A2CConfig
+from rl_training.numerics.normalization import normalized
 from rl_training.types import Batch, UpdateResult
 
 __all__ = ["A2C", "SPEC", "A2CConfig", "policy_gradient_loss", "policy_gradient_update"]

@@ -1,7 +1,7 @@
 """What the algorithms that learn from replay share: tensors of a batch, target networks, one optimiser step.
 
-Nothing here is specific to a loss. An algorithm reads: `rows = self.prepare(batch)`, its own losses on them,
-`self.learner.step(...)` for each network, `target.follow(...)`.
+Nothing here is specific to an algorithm. An update reads: `rows = self.prepare(batch)`, then for each network the
+gradient of its loss (`self.kernel.gradient`) and `self.apply`, then `target.follow`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from rl_training.build_context import BuildContext
 from rl_training.guards import Suspects, leaves, total_last
 from rl_training.hparams.off_policy import OffPolicyHparams
 from rl_training.hparams.schedules import value_at
-from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
+from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.networks import as_tensors, load_module_state, module_state
-from rl_training.models.optimization import Adam, FlatParameters
+from rl_training.models.optimization import FlatParameters, build_optimizer
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
 from rl_training.seeding import generator_state, set_generator_state
@@ -58,6 +58,15 @@ def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) 
     return errors.mean() if weights is None else (weights * errors).mean()
 
 
+class CriticStep(NamedTuple):
+    """Loss of the critics on one batch, and what is worth knowing beside it."""
+
+    loss: Tensor | float
+    value_mean: Tensor | float
+    errors: Tensor
+    """Values minus targets, (E, B)."""
+
+
 class Learner:
     """A network with its optimiser: one flat vector of parameters, one of gradients."""
 
@@ -65,14 +74,14 @@ class Learner:
         self.name = name
         self.network = network.to(ctx.device)
         self.parameters = FlatParameters(network)
-        self.optimizer = Adam(self.parameters, eps=hp.adam_eps)
+        self.optimizer = build_optimizer(self.parameters, hp.optimizer, eps=hp.adam_eps, betas=hp.adam_betas)
         self.max_grad_norm = hp.max_grad_norm
         self.tensors = list(network.parameters())
         self.guard = ctx.guard
         self.check_every_step = ctx.guard.every_step(ctx.device)
 
     def backward(self, loss: Tensor) -> None:
-        """The gradient of the loss, in place of the last one."""
+        """Compute the gradient of the loss, replacing the previous one."""
         self.optimizer.zero_grad()
         loss.backward()
 
@@ -95,6 +104,18 @@ class Learner:
         finally:
             for parameter in self.tensors:
                 parameter.requires_grad_(True)
+
+
+class ReferenceKernel:
+    """Autograd through the readable loss; see `kernel_choice.Kernel`. What a loss returns has a field `loss`."""
+
+    def __init__(self, learners: Mapping[str, Learner]) -> None:
+        self.learners = learners
+
+    def gradient(self, name: str, loss: Callable[..., Any], *inputs: Any) -> Any:
+        step = loss(*inputs)
+        self.learners[name].backward(step.loss)
+        return step._replace(loss=step.loss.detach())
 
 
 class Target:
@@ -194,6 +215,10 @@ class OffPolicyAlgorithm:
         """Standard normal numbers of the algorithm's own stream."""
         return self.tensor(self.rng.standard_normal(shape, dtype=np.float32))
 
+    def reference_kernel(self) -> ReferenceKernel:
+        """Gradients by autograd, for algorithms and debug mode."""
+        return ReferenceKernel(self.learners)
+
     def drop_open_episodes(self) -> None:
         if self.reward_normalizer is not None:
             self.reward_normalizer.drop_open_episodes()
@@ -224,7 +249,7 @@ class OffPolicyAlgorithm:
     def watched(self) -> Iterator[Tensor | Array]:
         """What the guard looks at after each block: parameters and moments."""
         for learner in self.learners.values():
-            yield from (learner.parameters.values, learner.optimizer.mean, learner.optimizer.square)
+            yield from (learner.parameters.values, *learner.optimizer.tensors())
         for normalizer in (self.normalizer, self.reward_normalizer):
             if normalizer is not None:
                 yield from (array for _, array in leaves(normalizer.state_dict(), ""))
@@ -265,42 +290,3 @@ class OffPolicyAlgorithm:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
         set_generator_state(self.rng, state["rng"])
         self.updates = int(state["updates"])
-
-
-def host_forward(backbone: nn.Module, output: nn.Module, device: torch.device) -> Callable[[Obs], Array]:
-    """`output(backbone(obs))` for acting: in NumPy where that computes the same, in torch otherwise."""
-    features = backbone.numpy_forward() if isinstance(backbone, MLP) else None
-    last = numpy_layer(output)
-    if features is not None and last is not None:
-        return lambda obs: last(features(obs))
-
-    def run(obs: Obs) -> Array:
-        with torch.no_grad():
-            return cast(Array, output(backbone(as_tensors(obs, device))).cpu().numpy())
-
-    return run
-
-
-class NetworkPolicy:
-    """Saves a network and the observation normaliser; a subclass writes `act`."""
-
-    def __init__(self, network: nn.Module, algorithm: OffPolicyAlgorithm) -> None:
-        self.network = network
-        self.normalizer = algorithm.normalizer
-        self.device = algorithm.device
-        self.action_space = algorithm.ctx.action_space
-
-    def initial_carry(self, num_envs: int) -> Carry:
-        return {}
-
-    def normalize(self, obs: Obs) -> Obs:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
-    def state_dict(self) -> StateDict:
-        normalizer = {} if self.normalizer is None else self.normalizer.state_dict()
-        return {"network": module_state(self.network), "normalizer": normalizer}
-
-    def load_state_dict(self, state: StateDict, /) -> None:
-        load_module_state(self.network, state["network"])
-        if self.normalizer is not None:
-            self.normalizer.load_state_dict(state["normalizer"])

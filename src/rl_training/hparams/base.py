@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
+from rl_training.hparams.optimizer import OptimizerConfig, check_optimizer
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import BoxSpec, ConfigError, DictSpec, SpaceSpec
 
@@ -81,6 +82,8 @@ class OnPolicyHparams:
     """Scale the advantages of each minibatch to mean 0 and standard deviation 1."""
     adam_eps: float = 1e-5
     """Adam's epsilon; 1e-5 is the value of the original PPO code, not Adam's usual 1e-8."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimiser of all networks: adam, adamw, rmsprop or your own."""
     log_std_init: float = 0.0
     """Initial log standard deviation of Gaussian policies."""
     use_sde: bool = False
@@ -97,6 +100,7 @@ class OnPolicyHparams:
         check_range(self, "max_grad_norm", low=0.0, above=True)
         check_range(self, "learning_rate", low=0.0)
         check_range(self, "ent_coef", low=0.0)
+        check_optimizer(self)
 
 
 def check_range(

@@ -48,6 +48,10 @@ class CrossQConfig(OffPolicyHparams):
         check_range(self, "norm_momentum", low=0.0, high=1.0)
         check_range(self, "renorm_after_updates", low=0)
 
+    @property
+    def adam_betas(self) -> tuple[float, float]:
+        return self.adam_beta1, 0.999
+
 
 SPEC = AlgorithmSpec(
     name="crossq",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from rl_training.hparams.base import STRICT, check_range, supports_anything
+from rl_training.hparams.optimizer import OptimizerConfig, check_optimizer
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
@@ -90,6 +91,8 @@ class OffPolicyHparams:
     """Gradients are scaled down to this global norm; null switches clipping off."""
     adam_eps: float = 1e-8
     """Adam's epsilon."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimiser of all networks: adam, adamw, rmsprop or your own."""
 
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", low=0.0)
@@ -100,6 +103,12 @@ class OffPolicyHparams:
         check_range(self, "n_step", low=1)
         check_range(self, "max_grad_norm", low=0.0, above=True)
         check_range(self, "adam_eps", low=0.0, above=True)
+        check_optimizer(self)
+
+    @property
+    def adam_betas(self) -> tuple[float, float]:
+        """Decay of Adam's two moments."""
+        return 0.9, 0.999
 
     @property
     def replay(self) -> ReplaySchedule:

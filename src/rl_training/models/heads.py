@@ -16,11 +16,10 @@ from torch.nn import functional as F
 
 from rl_training.models.initialization import linear
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
-from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN
+from rl_training.numerics.stable import HALF_LOG_2PI, LOG_STD_MAX, LOG_STD_MIN
 from rl_training.types import Array, BoxSpec, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
 
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class ActionParams(NamedTuple):

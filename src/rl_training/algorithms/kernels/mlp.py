@@ -51,7 +51,7 @@ def encode(backbone: MLP, obs: TensorObs) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def is_plain_ensemble(critics: QCritics) -> bool:
+def is_plain_ensemble(critics: nn.Module) -> bool:
     """Critics of linear layers with one activation the kernel knows behind each."""
     if type(critics) is not QCritics or critics.encoder is None:
         return False

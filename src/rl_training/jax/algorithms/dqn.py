@@ -19,7 +19,6 @@ from rl_training.jax.algorithms.off_policy import Acting, Learner, State, Transi
 from rl_training.jax.models.action_values import action_values
 from rl_training.jax.models.distributions import masked
 from rl_training.jax.models.networks import Params, action_mask, library
-from rl_training.jax.models.optimization import optimizer_step
 from rl_training.jax.numerics.normalization import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 from rl_training.types import ConfigError, DiscreteSpec
@@ -107,7 +106,7 @@ class DeepQ(Learner):
         targets = self.targets_of(state, rows)
         grads, metrics = jax.grad(self.loss, has_aux=True)(state.params, rows, targets)
         learning_rate = self.learning_rate(state, env_steps)
-        params, optimizer, norm = optimizer_step(state.params, grads, state.optimizer["q"], state.hyper, learning_rate)
+        params, optimizer, norm = self.step(state.params, grads, state.optimizer["q"], state.hyper, learning_rate)
         updates = one_more(state.updates, self.hp.target_every_updates)
         moves = updates % np.uint32(self.hp.target_every_updates) == 0
         target = following(state.targets["q"], params, jnp.where(moves, state.hyper["tau"], 0.0))

@@ -16,7 +16,7 @@ import numpy as np
 from rl_training.build_context import BuildContext
 from rl_training.hparams.off_policy import OffPolicyHparams, block_steps
 from rl_training.jax.models.networks import Params
-from rl_training.jax.models.optimization import AdamState, adam_init
+from rl_training.jax.models.optimization import OptimizerState, build_optimizer, optimizer_step
 from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     Statistics,
@@ -48,7 +48,7 @@ class State(NamedTuple):
     """Other networks that are trained, by name."""
     targets: Networks
     """Lagging copies, by the name of what they follow."""
-    optimizer: dict[str, AdamState]
+    optimizer: dict[str, OptimizerState]
     reward_normalizer: RewardStatistics | None
     updates: Any
     """So far, for rhythms of them; 32 bits, see `one_more`."""
@@ -118,6 +118,7 @@ class Learner:
 
     def __init__(self, ctx: BuildContext, hp: OffPolicyHparams) -> None:
         self.ctx, self.hp = ctx, hp
+        self.optimizer = build_optimizer(hp.optimizer)
 
     def algorithm(
         self,
@@ -159,7 +160,7 @@ class Learner:
             obs_statistics(ctx.observation_space) if ctx.normalize_obs else {},
             networks,
             jax.tree.map(np.copy, targets),
-            {name: adam_init(network) for name, network in trained.items()},
+            {name: self.optimizer.init(network) for name, network in trained.items()},
             rewards,
             np.uint32(0),
             hyper,
@@ -188,6 +189,12 @@ class Learner:
         ends = batch["terminated"] | batch["truncated"]
         statistics, _ = scaled_rewards(state.reward_normalizer, batch["rewards"], ends, gamma=state.hyper["gamma"])
         return state._replace(reward_normalizer=statistics)
+
+    def step(
+        self, params: Any, grads: Any, optimizer: OptimizerState, hyper: Hyper, learning_rate: Any
+    ) -> tuple[Any, OptimizerState, Any]:
+        """Clip the gradients and step: (parameters, optimiser state, gradient norm before clipping)."""
+        return optimizer_step(params, grads, optimizer, hyper, learning_rate, self.optimizer)
 
     def learning_rate(self, state: State, env_steps: Any) -> Any:
         return scheduled(self.hp, "learning_rate", state.hyper, env_steps)

@@ -17,7 +17,7 @@ from rl_training.hparams.base import OnPolicyHparams
 from rl_training.jax.models.actor_critic import ActorCritic, Seen, actor_critic, joined
 from rl_training.jax.models.distributions import Parameters, distribution, renewed
 from rl_training.jax.models.networks import Params, action_mask
-from rl_training.jax.models.optimization import AdamState, adam_init
+from rl_training.jax.models.optimization import OptimizerState, build_optimizer, optimizer_step
 from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     Statistics,
@@ -42,7 +42,7 @@ class State(NamedTuple):
 
     params: Params
     normalizer: dict[str, Statistics]
-    optimizer: AdamState
+    optimizer: OptimizerState
     reward_normalizer: RewardStatistics | None
     hyper: Hyper
 
@@ -71,6 +71,7 @@ class Learner:
 
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
         self.ctx, self.hp = ctx, hp
+        self.optimizer = build_optimizer(hp.optimizer)
         self.distribution = distribution(ctx.action_space, use_sde=hp.use_sde)
         self.network: ActorCritic = actor_critic(ctx.observation_space, ctx.network, self.distribution)
 
@@ -102,7 +103,7 @@ class Learner:
         open_returns = np.zeros(self.ctx.num_envs, np.float32)
         rewards = RewardStatistics(empty(), open_returns) if self.ctx.normalize_reward else None
         observations = obs_statistics(self.ctx.observation_space) if self.ctx.normalize_obs else {}
-        return State(params, observations, adam_init(params), rewards, hyper)
+        return State(params, observations, self.optimizer.init(params), rewards, hyper)
 
     def act(
         self, policy: Acting, obs: Any, carry: Any, is_first: Any, noise: Any, deterministic: bool
@@ -184,6 +185,12 @@ class Learner:
         """A number for each transition, from rows back to (T, N)."""
         return column.T if self.network.has_memory else column.reshape(shape)
 
+    def step(
+        self, params: Any, grads: Any, optimizer: OptimizerState, hyper: Hyper, learning_rate: Any
+    ) -> tuple[Any, OptimizerState, Any]:
+        """Clip the gradients and step: (parameters, optimiser state, gradient norm before clipping)."""
+        return optimizer_step(params, grads, optimizer, hyper, learning_rate, self.optimizer)
+
     def scheduled(self, state: State, name: str, env_steps: Any) -> Any:
         """The present value of a hyperparameter that may be a schedule."""
         return scheduled(self.hp, name, state.hyper, env_steps)
@@ -198,10 +205,3 @@ class Learner:
         if self.distribution.has_log_std:
             metrics["action_std"] = jnp.exp(state.params["action_head"]["log_std"]).mean()
         return metrics
-
-
-def normalized(advantages: Any) -> Any:
-    """Mean 0 and unbiased standard deviation 1; a single one passes unchanged instead of becoming NaN."""
-    if advantages.size < 2:
-        return advantages
-    return (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)

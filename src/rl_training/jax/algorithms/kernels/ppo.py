@@ -21,11 +21,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.jax.algorithms.on_policy import Learner, Rollout, normalized
-from rl_training.jax.models.distributions import HALF_LOG_2PI
+from rl_training.jax.algorithms.on_policy import Learner, Rollout
 from rl_training.jax.models.networks import ACTIVATIONS, FEW_OUTPUTS, Params, encode
+from rl_training.jax.models.optimization import AdamState
 from rl_training.jax.types import Metrics
 from rl_training.numerics.encoding import leaf_features, observation_leaves
+from rl_training.numerics.normalization import normalized
+from rl_training.numerics.stable import HALF_LOG_2PI
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec
 
 STACKED = ("actor", "critic")
@@ -54,7 +56,7 @@ def fits(learner: Learner) -> bool:
 
 
 class FastKernel:
-    """Loss and gradient of minibatches for one network; see `ppo.Kernel` for the four verbs."""
+    """Loss and gradient of minibatches for one network; see `ppo.Kernel` for the verbs."""
 
     def __init__(self, learner: Learner) -> None:
         network = learner.ctx.network.actor
@@ -92,6 +94,12 @@ class FastKernel:
                 head = "value_head" if name.startswith("value.") else "action_head"
                 params[head][name.removeprefix("value.")] = value.T
         return params
+
+    def pack_moments(self, optimizer: AdamState) -> AdamState:
+        return optimizer._replace(mean=self.pack(optimizer.mean), square=self.pack(optimizer.square))
+
+    def unpack_moments(self, optimizer: AdamState) -> AdamState:
+        return optimizer._replace(mean=self.unpack(optimizer.mean), square=self.unpack(optimizer.square))
 
     def arrays(self, packed: Any) -> Params:
         """The stacked arrays in the vector."""
