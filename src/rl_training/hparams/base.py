@@ -67,7 +67,7 @@ class OnPolicyHparams:
     num_steps: int = 128
     """Environment steps per env and rollout; the batch is num_steps x num_envs."""
     learning_rate: float | Schedule = 3e-4
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gamma: float = 0.99
     """Discount factor per step, 0 to 1."""
     gae_lambda: float = 0.95

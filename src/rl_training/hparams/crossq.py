@@ -23,7 +23,7 @@ class CrossQConfig(OffPolicyHparams):
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 1e-3
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     adam_beta1: float = 0.5
     """Decay of Adam's first moment: little momentum, since the targets move at once."""
     alpha: float | None = None

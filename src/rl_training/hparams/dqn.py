@@ -21,7 +21,7 @@ class DQNConfig(OffPolicyHparams):
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 1e-3
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     batch_size: int = 128
     """Transitions per update."""
     updates_per_step: float = 0.25

@@ -76,7 +76,7 @@ class OffPolicyHparams:
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 3e-4
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gamma: float = 0.99
     """Discount factor per step, 0 to 1."""
     batch_size: int = 256

@@ -28,7 +28,7 @@ class PQNConfig:
     num_minibatches: int = 16
     """Minibatches per pass; must divide num_steps x num_envs."""
     learning_rate: float | Schedule = 2.5e-4
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gamma: float = 0.99
     """Discount factor per step, 0 to 1."""
     q_lambda: float = 0.95
