@@ -1,7 +1,7 @@
 """Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016, arXiv:1602.01783).
 
-One gradient step on the whole of each short rollout. At that step PPO's ratio is 1, so A2C is PPO with one epoch and
-one minibatch; what is its own is the plain log-probability loss below.
+One gradient step on each short rollout as a whole. At that step PPO's ratio is 1, so A2C is PPO with one epoch and one
+minibatch; what differs is the plain log-probability loss below.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def policy_gradient_loss(minibatch: Mapping[str, Tensor], *, ent_coef: float, vf
 
 
 def policy_gradient_update(algorithm: OnPolicyAlgorithm, rollout: Rollout, weights: Tensor) -> UpdateResult:
-    """One optimiser step on a whole rollout whose actions are weighed by `weights` (B,)."""
+    """One optimiser step on a whole rollout with the log-probabilities weighted by `weights` (B,)."""
     hp = algorithm.hp
     logprobs, entropy, new_values = algorithm.network(rollout.obs, rollout.actions)
     minibatch = {

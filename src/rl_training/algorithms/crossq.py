@@ -1,9 +1,10 @@
-"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): SAC without target networks, for few samples.
+"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): SAC without target networks, sample-efficient.
 
 The critics are batch-normalised, and this and the next state pass through them in one batch, so that both have the
-same statistics; that makes target networks unnecessary. Losses are those of `sac.py`, which has the temperature too.
+same statistics; that makes target networks unnecessary. The losses and the temperature are
+those of `sac.py`.
 
-What differs from the paper: critics are 512 wide instead of 2048 (a matter of `network.critic`).
+What differs from the paper: critics are 512 wide instead of 2048 (`network.critic`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RenormActor(nn.Module):
 
 
 class RenormPolicy(NetworkPolicy):
-    """Acts with running statistics."""
+    """Acts with the running statistics of the normalisation."""
 
     def __init__(self, actor: RenormActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
         super().__init__(actor, ctx, normalizer)
@@ -124,7 +125,7 @@ class CrossQ(OffPolicyAlgorithm):
         return UpdateResult(metrics, None if rows.weights is None else critics.errors.abs().mean(0).cpu().numpy())
 
     def alpha(self) -> Tensor | float:
-        """The present temperature."""
+        """Current temperature."""
         if self.temperature is not None:
             return self.temperature.log_alpha.detach().exp()
         return self.hp.alpha or 0.0

@@ -1,8 +1,8 @@
 """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), and as options the improvements that make up Rainbow.
 
 Top to bottom: targets and losses as pure functions, the policy, the algorithm. Hyperparameters are in `hparams/dqn.py`.
-Double, dueling, n-step, prioritised, C51 or quantiles, and noisy layers are independent: n-step and prioritised are
-matters of the buffer, dueling and noisy of the network, the others of the functions below.
+Double, dueling, n-step, prioritised, C51 or quantiles, and noisy layers are independent: the buffer does n-step and
+prioritised sampling, the network dueling and noisy layers, the functions below the others.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def dqn_loss(values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 def c51_projection(
     probabilities: Tensor, support: Tensor, rewards: Tensor, discounts: Tensor, terminated: Tensor
 ) -> Tensor:
-    """Distributions (B, K) of the next return, moved by reward and discount and spread over the fixed support.
+    """Distributions (B, K) of the next return, shifted by reward and discount and projected onto the fixed support.
 
     Bellemare et al. 2017, arXiv:1707.06887, algorithm 1.
     """
@@ -93,13 +93,13 @@ def quantile_huber_loss(quantiles: Tensor, targets: Tensor) -> tuple[Tensor, Ten
 
 
 def greedy(values: Tensor, obs: TensorObs) -> Tensor:
-    """The best action of every row (B,), among those that a mask allows."""
+    """The greedy action of every row (B,), among those that a mask allows."""
     mask = action_mask(obs)
     return (values if mask is None else values.masked_fill(mask == 0, MASKED_LOGIT)).argmax(1)
 
 
 def of_actions(numbers: Tensor, actions: Tensor) -> Tensor:
-    """(B, A, K) and (B,) to the numbers of those actions (B, K)."""
+    """Select the outputs of the given actions: (B, A, K) and (B,) to (B, K)."""
     index = actions.long().view(-1, 1, 1).expand(-1, 1, numbers.shape[2])
     return numbers.gather(1, index).squeeze(1)
 
@@ -108,7 +108,7 @@ def of_actions(numbers: Tensor, actions: Tensor) -> Tensor:
 
 
 class EpsilonGreedyPolicy(NetworkPolicy):
-    """The best action, or with probability epsilon any; noisy layers draw fresh noise at every step."""
+    """The greedy action, or with probability epsilon a random one; noisy layers draw fresh noise at every step."""
 
     network: ActionValues
 
@@ -116,7 +116,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         super().__init__(algorithm.q, algorithm.ctx, algorithm.normalizer)
         self.algorithm = algorithm
         self.saved_env_steps = 0
-        """Of the checkpoint this policy was loaded from: how much it explores outside of training."""
+        """Env steps of the checkpoint that this policy was loaded from; they set epsilon outside of training."""
         self._values = numpy_values(algorithm.q)
 
     def act(
@@ -134,7 +134,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         return ActResult(actions, actions, carry)
 
     def action_values(self, obs: Obs, rng: np.random.Generator | None) -> Array:
-        """Expected returns (N, A); with `rng` under fresh noise, where the network has any."""
+        """Expected returns (N, A); with `rng` noisy layers draw fresh noise."""
         if self._values is not None:
             return self._values(obs)
         noise = None if rng is None else self.network.draw_noise(rng)
@@ -142,7 +142,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
             return self.algorithm.expected(self.network(as_tensors(obs, self.device), noise)).cpu().numpy()
 
     def epsilon(self) -> float:
-        """The share of random actions now: a function of env steps, whatever the number of environments."""
+        """Current share of random actions: a function of env steps, whatever the number of environments."""
         hp = self.algorithm.hp
         return hp.epsilon_start + (hp.epsilon_end - hp.epsilon_start) * min(self.env_steps / hp.epsilon_steps, 1.0)
 
@@ -159,7 +159,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
 
 
 def numpy_values(network: ActionValues) -> Callable[[Obs], Array] | None:
-    """The values (N, A) of a plain or dueling network in NumPy, or None where it has more than those."""
+    """A NumPy function for the values (N, A) of a plain or dueling network; None for other kinds."""
     shape, backbone = network.shape, network.backbone
     if shape.numbers != 1 or shape.noisy_std is not None or not isinstance(backbone, MLP):
         return None
@@ -180,7 +180,7 @@ def numpy_values(network: ActionValues) -> Callable[[Obs], Array] | None:
 
 
 class QStep(NamedTuple):
-    """Loss of the Q-network on one batch, and what is worth knowing beside it."""
+    """Loss of the Q-network on one batch, and statistics for the log and for priorities."""
 
     loss: Tensor | float
     value_mean: Tensor | float
@@ -218,7 +218,7 @@ class DQN(OffPolicyAlgorithm):
         return self.reference_kernel()
 
     def expected(self, numbers: Tensor) -> Tensor:
-        """Expected returns (B, A) of what the network puts out (B, A, K)."""
+        """Expected returns (B, A) from the outputs of the network (B, A, K)."""
         if self.hp.distribution == "c51":
             return (F.softmax(numbers, dim=2) * self.support).sum(2)
         return numbers.mean(2)

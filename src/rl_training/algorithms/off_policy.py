@@ -40,26 +40,26 @@ class Transitions:
     rewards: Tensor
     next_obs: TensorObs
     terminated: Tensor
-    """1 where there is no future, 0 elsewhere."""
+    """1 where the episode terminated, so that nothing follows; 0 elsewhere."""
     discounts: Tensor
     """gamma to the number of steps that the rewards span."""
     weights: Tensor | None = None
-    """Importance of each row where the buffer draws some more often; None means all alike."""
+    """Importance-sampling weights of a prioritised buffer; None means that all rows count alike."""
 
 
 def td_targets(rewards: Tensor, discounts: Tensor, terminated: Tensor, next_values: Tensor) -> Tensor:
-    """r + discount * V(next), without a future where the episode terminated; truncated ones go on."""
+    """r + discount * V(next); V(next) counts as 0 where the episode terminated, but not where it was truncated."""
     return rewards + discounts * (1.0 - terminated) * next_values
 
 
 def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Half the squared errors of E critics (E, B), summed over critics, averaged over the batch (weighed if asked)."""
+    """Half the squared errors of E critics (E, B), summed over critics, averaged over the (weighted) batch."""
     errors = 0.5 * (values - targets).square().sum(0)
     return errors.mean() if weights is None else (weights * errors).mean()
 
 
 class CriticStep(NamedTuple):
-    """Loss of the critics on one batch, and what is worth knowing beside it."""
+    """Loss of the critics on one batch, and statistics for the log and for priorities."""
 
     loss: Tensor | float
     value_mean: Tensor | float
@@ -96,7 +96,7 @@ class Learner:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Gradients pass through the network to its inputs and leave its parameters alone."""
+        """Inside, gradients flow through the network to its inputs but not into its parameters."""
         for parameter in self.tensors:
             parameter.requires_grad_(False)
         try:
@@ -136,7 +136,7 @@ class Target:
 
 
 class UniformPolicy(StaticAgent):
-    """Acts before learning starts: uniform over the actions, Box actions in the -1..1 that actors use."""
+    """Acts before learning starts: uniform over the actions; Box actions are in -1..1, as actors give them."""
 
     def __init__(self, action_space: SpaceSpec) -> None:
         self.action_space = action_space
@@ -154,7 +154,7 @@ class UniformPolicy(StaticAgent):
 
 
 class OffPolicyAlgorithm:
-    """Normalisers, learners and targets of one algorithm, and the steps they all take.
+    """Normalisers, learners and targets of one algorithm, and the operations that all algorithms share.
 
     A subclass fills `learners` and `targets`, sets `policy`, and writes `update`.
     """
@@ -212,7 +212,7 @@ class OffPolicyAlgorithm:
         return torch.as_tensor(values, device=self.device)
 
     def noise(self, *shape: int) -> Tensor:
-        """Standard normal numbers of the algorithm's own stream."""
+        """Standard normal numbers from the algorithm's own random stream."""
         return self.tensor(self.rng.standard_normal(shape, dtype=np.float32))
 
     def reference_kernel(self) -> ReferenceKernel:
@@ -224,7 +224,7 @@ class OffPolicyAlgorithm:
             self.reward_normalizer.drop_open_episodes()
 
     def scheduled(self, name: str) -> float:
-        """The present value of a hyperparameter that may be a schedule."""
+        """Current value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)
 
     def step(self, name: str, loss: Tensor, losses: Mapping[str, Tensor | float]) -> Tensor:
@@ -233,7 +233,7 @@ class OffPolicyAlgorithm:
         return self.apply(name, loss.detach(), losses)
 
     def apply(self, name: str, loss: Tensor | float, losses: Mapping[str, Tensor | float]) -> Tensor:
-        """One optimiser step of a learner along the gradient it has."""
+        """One optimiser step of a learner along its current gradient; returns the norm before clipping."""
         learner = self.learners[name]
         return learner.apply(loss, self.scheduled("learning_rate"), lambda: self.suspects(learner, losses))
 
@@ -268,7 +268,7 @@ class OffPolicyAlgorithm:
         yield f"gradient of {learner.name}.", learner.parameters.by_name(learner.parameters.grad)
 
     def state_dict(self) -> StateDict:
-        """Everything but what the policy saves: the other networks, targets, moments, statistics, the stream."""
+        """Everything except what the policy saves: other networks, targets, optimisers, statistics, random stream."""
         rewards = {} if self.reward_normalizer is None else self.reward_normalizer.state_dict()
         return {
             "networks": {k: module_state(v.network) for k, v in self.learners.items() if k not in self.policy_learners},

@@ -1,7 +1,7 @@
-"""What the on-policy algorithms share: the acting policy, the way from a rollout to targets, and one optimiser step.
+"""What the on-policy algorithms share: the acting policy, targets of a rollout, and one optimiser step.
 
-Nothing here is specific to a loss. An algorithm reads: `rollout = self.prepare(batch)`, its own loss on rows of it,
-then `self.step(losses)`.
+Nothing here is specific to a loss. An update reads: `rollout = self.prepare(batch)`, its own loss on rows of it, then
+`self.step(losses)`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ActorCriticPolicy(NetworkPolicy):
 
 @dataclass(slots=True)
 class Rollout:
-    """The valid transitions of a rollout, flat (B, ...), with what the policy thought when the update began."""
+    """The valid transitions of a rollout, flat (B, ...), with log-probabilities and values from before the update."""
 
     obs: TensorObs
     actions: Tensor
@@ -112,7 +112,7 @@ class Rollout:
         return len(self.advantages)
 
     def rows(self, index: Tensor) -> Rollout:
-        """A minibatch."""
+        """The rows at `index`, as a minibatch."""
 
         def take(column: Tensor) -> Tensor:
             return column.index_select(0, index)  # faster than column[index]
@@ -128,7 +128,7 @@ class Rollout:
 
 
 class OnPolicyAlgorithm:
-    """Network, optimiser and normalisers of one on-policy algorithm, and the steps they all take.
+    """Network, optimiser and normalisers of one algorithm, and the operations that all algorithms share.
 
     A subclass writes `update`: its loss on the rows of a prepared rollout.
     """
@@ -199,7 +199,7 @@ class OnPolicyAlgorithm:
             self.reward_normalizer.drop_open_episodes()
 
     def scheduled(self, name: str) -> float:
-        """The present value of a hyperparameter that may be a schedule."""
+        """Current value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)
 
     def step(self, losses: Mapping[str, Tensor]) -> Tensor:
@@ -209,7 +209,7 @@ class OnPolicyAlgorithm:
         return self.apply_gradients({name: value.detach() for name, value in losses.items()})
 
     def apply_gradients(self, losses: Mapping[str, Tensor | float]) -> Tensor:
-        """Clip and step; a gradient that is not finite stops here, before it spoils a parameter."""
+        """Clip and step; the guard stops a non-finite gradient here, before it reaches a parameter."""
         grad_norm = self.optimizer.grad_norm()
         if self.check_every_step:
             self.ctx.guard.check_gradients(grad_norm, lambda: self.suspects(losses), losses["loss"])
@@ -238,7 +238,7 @@ class OnPolicyAlgorithm:
         yield "gradient of ", self.policy.parameters.by_name(self.policy.parameters.grad)
 
     def rollout_metrics(self, rollout: Rollout) -> Metrics:
-        """What is worth knowing of every rollout, whatever the loss."""
+        """Metrics of a rollout that do not depend on the loss."""
         values, returns = rollout.values.cpu().numpy(), rollout.returns.cpu().numpy()
         metrics: Metrics = {
             "learning_rate": self.scheduled("learning_rate"),
@@ -261,7 +261,7 @@ class OnPolicyAlgorithm:
 
 
 def flat_rows(obs: Obs, keep: Array | None = None) -> Any:
-    """(T, N, ...) to (T*N, ...) rows for arrays and dicts alike, all of them or those that `keep` marks."""
+    """(T, N, ...) to (T*N, ...) rows for arrays and dicts alike, all rows or those that `keep` marks."""
 
     def one(value: Array) -> Array:
         rows = value.reshape(-1, *value.shape[2:])

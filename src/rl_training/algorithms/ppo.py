@@ -1,6 +1,6 @@
 """Proximal Policy Optimisation (Schulman et al. 2017, arXiv:1707.06347), clipped surrogate.
 
-Top to bottom: the loss as a pure function, then the class that feeds it. Hyperparameters are in `hparams/ppo.py`;
+Top to bottom: the loss as a pure function, then the class that calls it. Hyperparameters are in `hparams/ppo.py`;
 acting, values, advantages and the optimiser step are shared with A2C and REINFORCE in `on_policy.py`.
 
 What differs from common implementations: the value of a truncated episode's final observation enters the advantages;
@@ -71,7 +71,7 @@ def ppo_loss(
 
 
 class Coefficients(NamedTuple):
-    """The numbers of `ppo_loss`."""
+    """Coefficients of `ppo_loss` at the current step."""
 
     clip_coef: float
     ent_coef: float
@@ -142,7 +142,7 @@ class PPO(OnPolicyAlgorithm):
         return cast(dict[str, Tensor | float], self.kernel.gradient("network", self.loss, minibatch, coefficients))
 
     def loss(self, rollout: Rollout, coefficients: Coefficients) -> dict[str, Tensor]:
-        """`ppo_loss` on some rows of a rollout under the present network."""
+        """`ppo_loss` on some rows of a rollout under the current network."""
         logprobs, entropy, new_values = self.network(rollout.obs, rollout.actions)
         minibatch = {
             "logprobs": logprobs,

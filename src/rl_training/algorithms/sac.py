@@ -57,14 +57,14 @@ def actor_loss(logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tenso
 
 
 def temperature_loss(log_alpha: Tensor, logprobs: Tensor, target_entropy: Tensor | float) -> Tensor:
-    """Raises the temperature where the entropy -log pi is below its target, one for all states or (B,)."""
+    """Raises the temperature where the entropy -log pi is below its target, a scalar or (B,)."""
     return -(log_alpha * (logprobs + target_entropy)).mean()
 
 
 def allowed_share(mask: Tensor) -> Tensor:
-    """The largest entropy that masks (B, A) leave, as a share of that without one: log(allowed) / log(A), (B,).
+    """Largest entropy under masks (B, A), relative to that of all actions: log(allowed) / log(A), (B,).
 
-    2 of 18 allowed actions leave 0.24; a single one leaves nothing to be random about, 0.
+    With 2 of 18 actions allowed it is 0.24; with a single one 0.
     """
     allowed = (mask != 0).sum(1).clamp(min=1).to(torch.float32)
     return allowed.log() / math.log(max(mask.shape[1], 2))
@@ -90,7 +90,7 @@ class GaussianActor(nn.Module):
 
 
 class GaussianPolicy(NetworkPolicy):
-    """Acts with a `GaussianActor`."""
+    """Samples from a `GaussianActor`, or takes the tanh of its mean."""
 
     def __init__(self, actor: GaussianActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
         super().__init__(actor, ctx, normalizer)
@@ -295,7 +295,7 @@ class SAC(OffPolicyAlgorithm):
         return UpdateResult(metrics, None if rows.weights is None else critics.errors.abs().mean(0).cpu().numpy())
 
     def alpha(self) -> Tensor | float:
-        """The present temperature."""
+        """Current temperature."""
         if self.temperature is not None:
             return self.temperature.log_alpha.detach().exp()
         assert self.hp.alpha is not None

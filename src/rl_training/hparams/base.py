@@ -13,11 +13,11 @@ from rl_training.hparams.schedules import Schedule
 from rl_training.types import BoxSpec, ConfigError, DictSpec, SpaceSpec
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-"""Every config dataclass carries this: unknown keys, "5" for 5 and NaN are refused, not repaired."""
+"""pydantic settings of every config dataclass: unknown keys, "5" for 5 and NaN are refused, not repaired."""
 MAX_COUNT = 10**15
 """Largest count of steps or episodes; a float holds it exactly, as schedules and readers of JSON need."""
 Json = Any
-"""A YAML/JSON value passed on to a user's code as it is."""
+"""A YAML or JSON value, passed to your own code unchanged."""
 
 Kind = Literal["on_policy", "off_policy", "offline", "static"]
 Supports = Callable[[SpaceSpec, SpaceSpec], str | None]
@@ -49,7 +49,7 @@ class AlgorithmSpec:
     build: str | Callable[[Any, Any], Any] | None = None
     """Torch twin: "module:attr" or a callable, given (BuildContext, hparams) and returning an Algorithm."""
     functional: str | None = None
-    """JAX twin as "module:attr"; None where there is none."""
+    """JAX twin as "module:attr"; None if there is none."""
     supports: Supports = supports_anything
     """(observation_space, action_space) -> the refusal a user reads, or None."""
     summary: str = ""

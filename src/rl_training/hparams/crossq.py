@@ -13,7 +13,7 @@ NETWORK: dict[str, Any] = {
     "actor": {"hidden_dims": (256, 256), "activation": "relu"},
     "critic": {"hidden_dims": (512, 512), "activation": "relu"},
 }
-"""The paper's critics are 2048 wide, which is for a GPU."""
+"""The paper's critics are 2048 wide, which needs a GPU."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CrossQConfig(OffPolicyHparams):
     target_entropy: float | None = None
     """Entropy that a learnt temperature aims at, in nats; null is minus the number of action dimensions."""
     num_critics: int = 2
-    """Critics whose minimum is trusted."""
+    """Number of critics; their minimum is used."""
     actor_every_updates: int = 3
     """Critic updates per update of the actor and the temperature."""
     norm_momentum: float = 0.01

@@ -1,4 +1,4 @@
-"""What the algorithms that learn from replay share: their hyperparameters, and when they learn how much."""
+"""What the algorithms that learn from replay share: their hyperparameters, and the schedule of their updates."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WIDE_NETWORK: dict[str, Any] = {"actor": _WIDE, "critic": _WIDE}
 
 
 BLOCK_ENV_STEPS = 256
-"""Env steps, roughly, between two looks at a run that learns from replay: logs, statistics, checkpoints."""
+"""Env steps, roughly, of one block of a run with replay; logs, statistics and checkpoints come between blocks."""
 
 
 def block_steps(num_envs: int) -> int:
-    """Vector steps of a block."""
+    """Vector steps in a block."""
     return max(BLOCK_ENV_STEPS // num_envs, 1)
 
 
@@ -41,7 +41,7 @@ class ReplaySchedule:
 
     @cached_property
     def rate(self) -> Fraction:
-        """`updates_per_step` as the fraction that was meant, so that counts of updates are exact integers."""
+        """`updates_per_step` as an exact fraction, so that counts of updates are exact integers."""
         return meant_fraction(self.updates_per_step)
 
     def owed(self, before: int, after: int) -> int:
@@ -54,12 +54,12 @@ class ReplaySchedule:
         return max(self.done(after) - self.done(before), 0)
 
     def done(self, env_steps: int) -> int:
-        """Updates due since the beginning, at a count of env steps."""
+        """Updates due since the start, at a count of env steps."""
         return max(env_steps - self.learning_starts, 0) * self.rate.numerator // self.rate.denominator
 
 
 def meant_fraction(number: float | Fraction) -> Fraction:
-    """The simplest fraction that is written as this float.
+    """The simplest fraction whose float value is this number.
 
     >>> [str(meant_fraction(number)) for number in (0.1, 1 / 3, 1e-6, 2.0)]
     ['1/10', '1/3', '1/1000000', '2']
@@ -112,7 +112,7 @@ class OffPolicyHparams:
 
     @property
     def replay(self) -> ReplaySchedule:
-        """When to learn from how much."""
+        """Batch size and rhythm of the updates."""
         return ReplaySchedule(self.batch_size, self.learning_starts, self.updates_per_step, self.n_step)
 
 

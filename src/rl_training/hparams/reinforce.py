@@ -19,9 +19,9 @@ class ReinforceConfig(OnPolicyHparams):
     learning_rate: float | Schedule = 1e-3
     """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gae_lambda: float = 1.0
-    """1 weighs each action by the whole return that followed it, which is what makes this REINFORCE."""
+    """1 weights each action by the whole return that followed it, which is what makes this REINFORCE."""
     baseline: bool = True
-    """Subtract the learnt state value from the returns; false trains without a critic's help."""
+    """Subtract the learnt state value from the returns; false uses the plain returns."""
 
 
 SPEC = AlgorithmSpec(

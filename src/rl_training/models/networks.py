@@ -1,7 +1,7 @@
-"""Compositions of backbones and heads, and the three interfaces outside code relies on.
+"""Compositions of backbones and heads, and three networks for use outside of the algorithms.
 
 `ActorCritic` is what the on-policy algorithms train. `PolicyNetwork`, `ValueNetwork` and `QNetwork` are one backbone
-with one head each, for use by hand and by off-policy algorithms.
+with one head each, for use by hand and in your own algorithms.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ActorCritic(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """A policy by itself: backbone + action head."""
+    """A policy alone: backbone and action head."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class PolicyNetwork(nn.Module):
 
 
 class ValueNetwork(nn.Module):
-    """A state value by itself: backbone + value head."""
+    """A state value alone: backbone and value head."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class ValueNetwork(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """Action values by itself: backbone + Q head, plain or dueling."""
+    """Action values alone: backbone and Q head, plain or dueling."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ def polyak_update(source: nn.Module, target: nn.Module, tau: float) -> None:
 
 
 def parameter_count(modules: Iterable[nn.Module]) -> int:
-    """Trainable numbers, shared ones once."""
+    """Number of trainable parameters, shared ones counted once."""
     return sum(p.numel() for p in {id(p): p for m in modules for p in m.parameters()}.values())
 
 

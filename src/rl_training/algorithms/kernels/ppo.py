@@ -106,7 +106,7 @@ class FastKernel:
 
 
 def surrogate(logprobs: Array, rows: Rows, clip_coef: float) -> tuple[Array, dict[str, float]]:
-    """(d policy_loss / d logprobs (B,), policy_loss and what describes the step)."""
+    """(d policy_loss / d logprobs (B,), policy_loss, approx_kl and clip_fraction)."""
     advantages = rows.advantages
     log_ratio = logprobs - rows.old_logprobs
     ratio = np.exp(log_ratio)
@@ -130,7 +130,7 @@ def surrogate(logprobs: Array, rows: Rows, clip_coef: float) -> tuple[Array, dic
 
 
 def categorical_gradient(logits: Array, rows: Rows, coefficients: Coefficients) -> HeadGradient:
-    """Loss and gradient of a categorical policy. Inside, actions run along the first axis: long rows are fast ones."""
+    """Loss and gradient of a categorical policy. Inside, actions run along the first axis: long rows are fast."""
     chosen = (rows.actions, np.arange(len(logits)))
     log_probabilities = log_softmax(np.ascontiguousarray(logits.T))  # (A, B)
     probabilities = np.exp(log_probabilities)

@@ -29,11 +29,11 @@ __all__ = ["HYPER", "SPEC", "PPOConfig", "ppo", "ppo_loss"]
 
 HYPER = (*ON_POLICY_HYPER, "clip_coef", "clip_vf", "target_kl")
 RECORDED = ("loss", "policy_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction", "grad_norm")
-"""Of every minibatch step, as one vector: a column each would be as much to compile as the loss."""
+"""Metrics of each minibatch step, stacked into one vector: separate columns would double the compile time."""
 
 
 class Coefficients(NamedTuple):
-    """The numbers of `ppo_loss`."""
+    """Coefficients of `ppo_loss` at the current step."""
 
     clip_coef: Any
     ent_coef: Any
@@ -42,7 +42,7 @@ class Coefficients(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What goes from one minibatch to the next."""
+    """State carried from one minibatch to the next."""
 
     params: Any
     optimizer: OptimizerState
@@ -51,7 +51,7 @@ class Progress(NamedTuple):
 
 
 class Kernel(Protocol):
-    """How gradients are computed, and the layout that parameters and rows have meanwhile."""
+    """How gradients are computed, and the layout of parameters and rows while they are."""
 
     def pack(self, params: Params) -> Any:
         """Parameters in the kernel's own layout."""
@@ -129,7 +129,7 @@ class ReferenceKernel:
         return rollout
 
     def loss(self, params: Params, rollout: Rollout, coefficients: Coefficients) -> tuple[Any, Metrics]:
-        """`ppo_loss` on some rows of a rollout under the present network."""
+        """`ppo_loss` on some rows of a rollout under the current network."""
         logprobs, entropy, new_values = self.learner.network.evaluate(params, rollout.seen, rollout.actions)
         advantages = rollout.advantages
         minibatch = {
@@ -189,9 +189,9 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
 
 
 def stop_early(before: Progress, after: Progress, losses: Metrics, hyper: Hyper) -> tuple[Progress, Any]:
-    """Without `target_kl` every step counts; with it nothing does from the first one that moved too far.
+    """Undo this and every later step once the policy has moved too far; without `target_kl` every step counts.
 
-    Also what is remembered of the step, in the order of RECORDED.
+    Also returns the metrics of the step, in the order of RECORDED.
     """
     taken = jnp.ones(())
     if "target_kl" in hyper:

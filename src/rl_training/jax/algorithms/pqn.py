@@ -51,7 +51,7 @@ def pqn_loss(values: Any, targets: Any) -> Metrics:
 
 
 class Acting(NamedTuple):
-    """What acting needs of a state."""
+    """The part of a state that acting needs."""
 
     params: Params
     scales: dict[str, Any]
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
 
 class ParallelQ:
-    """The parts of the algorithm, closed over: network, spaces and switches."""
+    """Static parts of the algorithm, which its pure functions close over."""
 
     def __init__(self, ctx: BuildContext, hp: PQNConfig) -> None:
         self.ctx, self.hp = ctx, hp
@@ -95,7 +95,7 @@ class ParallelQ:
         return epsilon_greedy(values, noise, mask, policy.epsilon), carry, {}
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rows]:
-        """Targets from the network as it is before the update; greedy, whatever was done next."""
+        """Greedy Q(lambda) targets from the network as it is before the update."""
         ends, rewards, hyper = batch["terminated"] | batch["truncated"], batch["rewards"], state.hyper
         if state.reward_normalizer is not None:
             statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])

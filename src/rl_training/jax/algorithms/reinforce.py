@@ -1,6 +1,6 @@
-"""REINFORCE (Williams 1992) for the compiled lane: weigh each action's log-probability by the return that followed it.
+"""REINFORCE (Williams 1992) for the compiled lane: weight each action's log-probability by the return that followed it.
 
-The twin of `rl_training/algorithms/reinforce.py`: one step on the whole of each rollout; with `gae_lambda: 1` the
+The twin of `rl_training/algorithms/reinforce.py`: one step on each rollout as a whole; with `gae_lambda: 1` the
 advantage is exactly "return minus baseline". Hyperparameters are in `hparams/reinforce.py`.
 """
 

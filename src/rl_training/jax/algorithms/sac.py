@@ -39,7 +39,7 @@ HYPER = (*OFF_POLICY_HYPER, "tau", "alpha")
 
 
 def actor_loss(logprobs: Any, values: Any, alpha: Any) -> Any:
-    """Actions of high value, and as random as the temperature pays for: mean of alpha log pi - Q, (B,) each."""
+    """Mean of alpha log pi - Q, (B,) each: high value, and entropy as far as the temperature rewards it."""
     return (alpha * logprobs - values).mean()
 
 
@@ -63,7 +63,7 @@ def tanh_gaussian(outputs: Any, noise: Any) -> tuple[Any, Any]:
 
 
 class SoftActorCritic(Learner):
-    """One update: critics, actor, temperature, targets."""
+    """Maximum-entropy actor-critic; `update` is the whole algorithm."""
 
     hp: SACConfig
 
@@ -135,7 +135,7 @@ class SoftActorCritic(Learner):
         return state, metrics
 
     def alpha(self, state: State) -> Any:
-        """The present temperature."""
+        """Current temperature."""
         temperature = state.networks.get("temperature")
         return state.hyper["alpha"] if temperature is None else jnp.exp(temperature["log_alpha"][0])
 

@@ -41,12 +41,12 @@ HYPER = (*OFF_POLICY_HYPER, "tau", "exploration_noise", "target_noise", "target_
 
 
 def smoothed(actions: Any, noise: Any, scale: Any, clip: Any) -> Any:
-    """Target actions with noise that is cut to +-clip, then cut to the -1..1 of actions."""
+    """Target actions plus noise clipped to +-clip, the sum clipped to the -1..1 of actions."""
     return jnp.clip(actions + jnp.clip(scale * noise, -clip, clip), -1.0, 1.0)
 
 
 class TwinDelayed(Learner):
-    """Critics at every update, the actor and the targets at the last of a call."""
+    """Deterministic actor-critic: critics at every update, actor and targets at the last of each call."""
 
     hp: TD3Config
 
@@ -111,7 +111,7 @@ class TwinDelayed(Learner):
         return state, {**metrics, "actor_loss": loss, "actor_grad_norm": norm}
 
     def targets_of(self, state: State, rows: Transitions, noise: Any) -> Any:
-        """What the lagging networks make of the next states, (B,)."""
+        """Bellman targets from the lagging networks, (B,)."""
         hyper = state.hyper
         actions = self.actions(state.targets["actor"], rows.next_obs)
         actions = smoothed(actions, noise, hyper["target_noise"], hyper["target_noise_clip"])
@@ -124,7 +124,7 @@ class TwinDelayed(Learner):
         return loss, {"critic_loss": loss, "value_mean": values.mean()}
 
     def actor_loss(self, params: Params, valuing: Params, obs: Any) -> Any:
-        """Minus what the first critic makes of the actor's actions."""
+        """Minus the first critic's value of the actor's actions."""
         return -self.critics.apply(valuing, obs, self.actions(params, obs))[0].mean()
 
 
