@@ -370,6 +370,17 @@ loggers = Registry(
     },
 )
 callbacks = Registry("callback")
+optimizers = Registry(
+    "optimizer",
+    {
+        "adam": "rl_training.models.optimization:Adam",
+        "adamw": "torch.optim:AdamW",
+        "rmsprop": "torch.optim:RMSprop",
+    },
+)
+JAX_OPTIMIZERS = {"adamw": "optax:adamw", "rmsprop": "optax:rmsprop"}
+"""What the same names stand for with backend jax."""
+dynamics = Registry("dynamics")
 
 register_algorithm = algorithms.register
 register_network = networks.register
@@ -378,6 +389,8 @@ register_wrapper = wrappers.register
 register_buffer = buffers.register
 register_logger = loggers.register
 register_callback = callbacks.register
+register_optimizer = optimizers.register
+register_dynamics = dynamics.register
 
 ALGORITHM_REGISTRY = RegistryView(algorithms)
 """Algorithm names to their `AlgorithmSpec`."""

@@ -9,7 +9,7 @@ SOURCE, TESTS = ROOT / "src" / "rl_training", ROOT / "tests"
 
 MAX_AT_THE_TOP = 10
 MAX_IN_A_FOLDER = 16
-CROWDED = frozenset({"hparams", "cli"})
+CROWDED = frozenset({"hparams", "algorithms", "cli"})
 """One file per algorithm: these may hold more. So may the folders of commands."""
 ACROSS = frozenset({"project", "faults", "conformance", "learning", "examples", "compat", "helpers"})
 """Folders of tests that follow a question through the whole package instead of one of its rooms."""

@@ -22,7 +22,7 @@ def anything(*args, **kwargs):
     Path("{marker}").write_text("called")
 
 
-Env = Algo = Wrapper = Net = Buffer = Callback = Sink = rule = JaxEnv = anything
+Env = Algo = Opt = Wrapper = Net = Buffer = Callback = Sink = rule = JaxEnv = anything
 """
 
 SPELLINGS = {
@@ -53,6 +53,12 @@ SPELLINGS = {
     "critic network dotted": 'network.critic.type: "evil_part:Net"',
     "network of jax": 'backend: jax\nlane: host\nnetwork: {actor: {type: "evil_part:Net"}}',
     "compiled environment of jax": 'backend: jax\nenv_id: "evil_part:JaxEnv"',
+    "optimiser": 'hparams: {optimizer: {type: "evil_part:Opt"}}',
+    "optimiser of algorithm": 'algorithm: {name: sac, optimizer: {type: "evil_part:Opt"}}',
+    "optimiser dotted": 'hparams.optimizer.type: "evil_part:Opt"',
+    "optimiser of jax": 'backend: jax\nhparams: {optimizer: {type: "evil_part:Opt"}}',
+    "an optimiser of torch that is not built in": 'hparams: {optimizer: {type: "torch.optim:SGD"}}',
+    "code in an argument of an optimiser": 'hparams: {optimizer: {type: adamw, kwargs: {foreach: "evil_part:m"}}}',
     "buffer": 'algo: dqn\nbuffer: {type: "evil_part:Buffer"}',
     "buffer dotted": 'buffer.type: "evil_part:Buffer"',
     "callbacks as texts": 'callbacks: ["evil_part:Callback"]',

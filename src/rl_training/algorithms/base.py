@@ -1,8 +1,8 @@
-"""BaseAlgorithm: a short way to a first algorithm of your own. Write `setup`, `act` and `update`; the rest is done.
+"""BaseAlgorithm: the shortest start for an algorithm of your own. Write `setup`, `act` and `update`; the rest is done.
 
-Everything put into `networks`, `optimizers` and `generators` is saved and restored by itself, and networks are moved to
-the device. For more control implement the `Algorithm` protocol of `rl_training.types` instead: nothing in the package
-asks for this base. `rl_training.testing.check_algorithm` tells whether yours keeps the rules, whichever way it is made.
+Everything put into `networks`, `optimizers` and `generators` is saved and restored automatically, and networks are
+moved to the device. For more control implement the `Algorithm` protocol of `rl_training.types` instead: nothing in the
+package requires this base. `rl_training.testing.check_algorithm` checks an algorithm, however it is written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BaseAlgorithm:
 
     kind = "on_policy"
     normalizes = False
-    """True where your algorithm heeds `ctx.normalize_obs` and `ctx.normalize_reward`; they are refused otherwise."""
+    """Set True if your algorithm applies `ctx.normalize_obs` and `ctx.normalize_reward`; they are refused otherwise."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,7 +93,7 @@ class BaseAlgorithm:
     def flat(self, batch: Batch, *columns: str | Obs) -> list[Any]:
         """Columns of a rollout as tensors (B, ...) of its real transitions, on the device.
 
-        A column is a name in `batch` or a (T, N, ...) array of yours: `obs, gains = self.flat(batch, "obs", gains)`.
+        A column is a name in `batch` or your own (T, N, ...) array: `obs, gains = self.flat(batch, "obs", gains)`.
         """
         keep = batch["valid"].reshape(-1)
         arrays = [batch[column] if isinstance(column, str) else column for column in columns]
@@ -209,7 +209,7 @@ def _check_class(cls: type[BaseAlgorithm], ctx: BuildContext) -> None:
         if getattr(ctx, switch) and not cls.normalizes:
             raise ConfigError(
                 f"env.{switch}: algorithm {cls.__name__} does not normalise; use the wrapper of that name "
-                f"(env.wrappers: [{switch}]), or heed ctx.{switch} in your class and set `normalizes = True` there"
+                f"(env.wrappers: [{switch}]), or apply ctx.{switch} in your class and set `normalizes = True` there"
             )
 
 

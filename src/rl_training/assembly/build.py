@@ -25,6 +25,7 @@ from rl_training.envs import make_env, make_vector_env, space_spec
 from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec, supports_anything
 from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule, block_steps
+from rl_training.hparams.optimizer import optimizer_type
 from rl_training.hparams.schedules import value_at
 from rl_training.logging.video import find_ffmpeg
 from rl_training.numerics.encoding import leaf_features, pictures_of
@@ -124,7 +125,7 @@ def is_our_own(cfg: TrainConfig, spec: AlgorithmSpec) -> bool:
     """Whether a run's program is made of nothing but the package's own code."""
     from rl_training.jax.envs import TWINS
 
-    names = (cfg.network.actor.type, cfg.network.critic.type)
+    names = (cfg.network.actor.type, cfg.network.critic.type, optimizer_type(cfg.hparams))
     known_env = cfg.env_id in TWINS or environments.is_builtin(cfg.env_id)
     own_algorithm = str(spec.functional).startswith("rl_training.")
     return known_env and own_algorithm and not cfg.plugins and not any(":" in name for name in names)

@@ -25,6 +25,7 @@ from rl_training.registry import (
     loggers,
     networks,
     networks_for,
+    optimizers,
     wrappers,
 )
 
@@ -34,6 +35,7 @@ NAMED_PARTS = {
     ("algo",): algorithms,
     ("network", "actor", "type"): networks,
     ("network", "critic", "type"): networks,
+    ("hparams", "optimizer", "type"): optimizers,
     ("buffer", "type"): buffers,
 }
 """Fields that hold the name of a part, and where it is looked up."""
@@ -141,7 +143,10 @@ def value_at(tree: Any, path: Sequence[str]) -> Any:
 def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
     """Names of parts, not dotted paths, that nothing has registered. With plugins they may be known later."""
     named: list[tuple[tuple[str | int, ...], Any, Registry]]
-    named = [(path, value_at(tree, path), registry) for path, registry in NAMED_PARTS.items()]
+    ours = algorithms.is_builtin(str(tree.get("algo", TrainConfig.algo)))  # hparams of another one mean what it says
+    named = [
+        (path, value_at(tree, path), registry) for path, registry in NAMED_PARTS.items() if ours or path[0] != "hparams"
+    ]
     for path, registry in PART_LISTS.items():
         parts = value_at(tree, path)
         for i, part in enumerate(parts if isinstance(parts, list) else ()):

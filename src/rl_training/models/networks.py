@@ -1,7 +1,7 @@
-"""Compositions of backbones and heads, and the three interfaces outside code relies on.
+"""Compositions of backbones and heads, and three networks for use outside of the algorithms.
 
 `ActorCritic` is what the on-policy algorithms train. `PolicyNetwork`, `ValueNetwork` and `QNetwork` are one backbone
-with one head each, for use by hand and by off-policy algorithms; `BaseNetwork` is what these three share.
+with one head each, for use by hand and in your own algorithms; `BaseNetwork` is what these three share.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class BaseNetwork(nn.Module):
 
 
 class PolicyNetwork(BaseNetwork):
-    """A policy by itself: backbone + action head."""
+    """A policy alone: backbone and action head."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class PolicyNetwork(BaseNetwork):
 
 
 class ValueNetwork(BaseNetwork):
-    """A state value by itself: backbone + value head."""
+    """A state value alone: backbone and value head."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class ValueNetwork(BaseNetwork):
 
 
 class QNetwork(BaseNetwork):
-    """Action values by itself: backbone + Q head, plain or dueling."""
+    """Action values alone: backbone and Q head, plain or dueling."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ def polyak_update(source: nn.Module, target: nn.Module, tau: float) -> None:
 
 
 def parameter_count(modules: Iterable[nn.Module]) -> int:
-    """Trainable numbers, shared ones once."""
+    """Number of trainable parameters, shared ones counted once."""
     return sum(p.numel() for p in {id(p): p for m in modules for p in m.parameters()}.values())
 
 

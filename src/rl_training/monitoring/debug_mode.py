@@ -221,7 +221,7 @@ def readable_path(algorithm: Any) -> Iterator[None]:
     """Inside, gradients come from autograd: hand-written kernels pass no modules that could be looked at."""
     kernel = getattr(algorithm, "kernel", None)
     if kernel is not None:
-        algorithm.kernel = None
+        algorithm.kernel = algorithm.reference_kernel()
     try:
         yield
     finally:

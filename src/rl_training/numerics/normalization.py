@@ -7,13 +7,16 @@ recomputed with the same statistics that the action was chosen with.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from rl_training.numerics.returns import running_returns
 from rl_training.types import ACTION_MASK, Array, BoxSpec, CheckpointError, DictSpec, Obs, SpaceSpec, StateDict
+
+T = TypeVar("T")
 
 CLIP = 10.0
 EPS = 1e-8
@@ -190,3 +193,12 @@ def _standardize(x: npt.NDArray[Any], mean: Array, inverse_std: Array, clip: flo
     np.maximum(scaled, -clip, out=scaled)
     np.minimum(scaled, clip, out=scaled)
     return scaled
+
+
+def normalized(advantages: T) -> T:
+    """Mean 0 and unbiased standard deviation 1, for torch and JAX arrays alike; a single value passes unchanged."""
+    values: Any = advantages
+    if math.prod(values.shape) < 2:
+        return advantages
+    result: T = (values - values.mean()) / (values.std(correction=1) + 1e-8)
+    return result

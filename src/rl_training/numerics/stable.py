@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rl_training.types import Array
 
 _LOG_2 = math.log(2.0)
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 """Range of state-dependent log standard deviations (SAC, CrossQ), in torch and in JAX."""
 
@@ -54,7 +54,7 @@ def tanh_logprob(x: npt.ArrayLike, mean: npt.ArrayLike = 0.0, log_std: npt.Array
     [-0.551377, -32.305233]
     """
     standardized = (np.asarray(x) - mean) * np.exp(-np.asarray(log_std))
-    result: Array = -0.5 * standardized**2 - log_std - _HALF_LOG_2PI - log_tanh_derivative(x)
+    result: Array = -0.5 * standardized**2 - log_std - HALF_LOG_2PI - log_tanh_derivative(x)
     return result
 
 

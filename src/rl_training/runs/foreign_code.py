@@ -13,7 +13,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rl_training.config.schema import TrainConfig
-from rl_training.registry import Registry, algorithms, buffers, callbacks, environments, loggers, networks, wrappers
+from rl_training.registry import (
+    Registry,
+    algorithms,
+    buffers,
+    callbacks,
+    environments,
+    loggers,
+    networks,
+    optimizers,
+    wrappers,
+)
 
 Path = tuple[str, ...]
 """Place of a value in a config; `*` is any element of a list, `**` any place inside a mapping."""
@@ -35,6 +45,7 @@ NAMES: Mapping[Path, Registry] = {
     ("env_id",): environments,
     ("network", "actor", "type"): networks,
     ("network", "critic", "type"): networks,
+    ("hparams", "optimizer", "type"): optimizers,
     ("buffer", "type"): buffers,
     ("env", "wrappers", "*", "name"): wrappers,
     ("callbacks", "*", "name"): callbacks,
@@ -48,6 +59,7 @@ ARGUMENTS: frozenset[Path] = frozenset(
         ("env", "wrappers", "*", "kwargs", "**"),
         ("network", "actor", "kwargs", "**"),
         ("network", "critic", "kwargs", "**"),
+        ("hparams", "optimizer", "kwargs", "**"),
         ("hparams", "**"),  # only of installed plugins: the hyperparameters of built-in algorithms are typed fields
     }
 )

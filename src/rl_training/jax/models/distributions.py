@@ -16,10 +16,10 @@ import numpy as np
 
 from rl_training.jax.types import Noise
 from rl_training.numerics.gsde import due
+from rl_training.numerics.stable import HALF_LOG_2PI
 from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
 
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Parameters(NamedTuple):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
@@ -190,8 +190,16 @@ def surroundings() -> str:
     """Everything that a program depends on and that does not change while a process runs: versions, processor, and size
     and modification time of every Python file of the package."""
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(PACKAGE.rglob("*.py"))]
-    versions = (__version__, jax.__version__, version("jaxlib"), platform.python_version(), platform.platform())
+    libraries = (jax.__version__, version("jaxlib"), optax_version())
+    versions = (__version__, *libraries, platform.python_version(), platform.platform())
     return f"{versions} {processor()} {stamps}"
+
+
+def optax_version() -> str:
+    """An optimiser of optax is part of a program; empty where optax is not installed."""
+    with suppress(PackageNotFoundError):
+        return version("optax")
+    return ""
 
 
 def processor() -> str:
