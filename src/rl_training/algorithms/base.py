@@ -8,6 +8,7 @@ asks for this base. `rl_training.testing.check_algorithm` tells whether yours ke
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -90,9 +91,21 @@ class BaseAlgorithm:
         return [as_tensors(flat_rows(array, keep), self.ctx.device) for array in arrays]
 
     def watched(self) -> Iterator[Tensor]:
-        """What the NaN guard looks at after each update."""
+        """Tensors that the NaN guard checks after each update."""
         for network in self.networks.values():
             yield from (parameter.detach() for parameter in network.parameters())
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Networks that are trained, for debug mode."""
+        yield from self.networks.items()
+
+    def named_optimizers(self) -> Iterator[tuple[str, torch.optim.Optimizer]]:
+        """Optimisers, for debug mode."""
+        yield from self.optimizers.items()
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd: here they always do."""
+        return nullcontext()
 
     def state_dict(self) -> StateDict:
         modules = nn.ModuleDict(self.networks)

@@ -50,6 +50,10 @@ class Priorities:
         self.tree = SumTree(capacity)
         self._settled = Drawable(0, 0, np.empty(0, np.int64), 0)
 
+    def anneal(self, beta: float) -> None:
+        """Set the importance-sampling exponent of the batches drawn from now on."""
+        self.beta = beta
+
     def follow(self, drawable: Drawable, skipped: Array | None) -> None:
         """Bring the weights up to date with the ring. `skipped` marks the ring's rows that are no transitions."""
         before, self._settled = self._settled, drawable

@@ -61,9 +61,9 @@ class StopSignals:
         self.grace_seconds = grace_seconds
         self.received: signal.Signals | None = None
         self.saved = False
-        """Set by whoever has saved the last step: what the last words say if the time runs out after that."""
+        """Whether the last step is saved; the message says so if the time runs out after that."""
         self.before_exit: Callable[[], None] | None = None
-        """Called before the process is ended at once: for what must not be left behind."""
+        """Called before the process is ended at once: it ends what must not be left behind."""
         self._request_stop: Callable[[str], None] | None = None
         self._interrupts = 0
         self._previous: dict[signal.Signals, Any] = {}
@@ -80,6 +80,14 @@ class StopSignals:
         self._request_stop = request_stop
         if self.received is not None:
             request_stop(self.received.name)
+
+    def clean_up_with(self, function: Callable[[], None]) -> None:
+        """What to call before the process is ended at once."""
+        self.before_exit = function
+
+    def mark_saved(self) -> None:
+        """The last step is saved: nothing is lost if the time runs out now."""
+        self.saved = True
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
