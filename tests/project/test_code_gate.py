@@ -28,7 +28,7 @@ KNOWN: dict[str, str] = {
     "registry.py:import_own": "behind require, or a path of the table of built-in parts",
     "monitoring/alert_hooks.py:Popen": "the constructor asks require",
     "monitoring/alert_hooks.py:urlopen": "the constructor asks require",
-    "assembly/build.py:import_own": "a path in an AlgorithmSpec, which the registry gave",
+    "assembly/algorithm.py:import_own": "a path in an AlgorithmSpec, which the registry gave",
     "jax/host.py:import_own": "a path in an AlgorithmSpec, which the registry gave",
     "jax/host.py:import_module": "the module of that path",
     "jax/programs/disk_cache.py:import_own": "a file of the user's own cache folder, which nobody else can write to",

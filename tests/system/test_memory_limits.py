@@ -104,8 +104,8 @@ except Exception as error:
 
 
 def test_a_rollout_that_does_not_fit_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl_training.assembly.build import build_trainer
     from rl_training.config.loading import parse_config
-    from rl_training.trainer import build_trainer
     from rl_training.types import ConfigError
 
     monkeypatch.setattr(memory_limits, "room", lambda: memory_limits.Room(100_000, "a test"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class BaseAlgorithm:
         return [as_tensors(flat_rows(array, keep), self.ctx.device) for array in arrays]
 
     def watched(self) -> Iterator[Tensor]:
-        """What the NaN guard looks at after each update."""
+        """Tensors that the NaN guard checks after each update."""
         for network in self.networks.values():
             yield from (parameter.detach() for parameter in network.parameters())
 
@@ -121,6 +122,18 @@ class BaseAlgorithm:
         parts = CheckpointManager(run_dir).load(which, ("algorithm", "policy")).parts
         self.load_state_dict(parts["algorithm"])
         self.policy.load_state_dict(parts["policy"])
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Networks that are trained, for debug mode."""
+        yield from self.networks.items()
+
+    def named_optimizers(self) -> Iterator[tuple[str, torch.optim.Optimizer]]:
+        """Optimisers, for debug mode."""
+        yield from self.optimizers.items()
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd: here they always do."""
+        return nullcontext()
 
     def state_dict(self) -> StateDict:
         return learning_state(self.networks, self.optimizers, self.generators)

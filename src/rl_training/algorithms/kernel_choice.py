@@ -9,7 +9,8 @@ and gets the reference, which computes whatever is written. An override always w
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from torch import nn
@@ -28,6 +29,16 @@ class Kernel(Protocol):
         Returns what `loss` returns, without its autograd graph. A fast kernel does not call `loss`: it has the
         gradient of that loss in closed form.
         """
+
+
+@contextmanager
+def using_reference(algorithm: Any) -> Iterator[None]:
+    """Inside, an algorithm with a kernel computes gradients by autograd, through modules that can be inspected."""
+    kernel, algorithm.kernel = algorithm.kernel, algorithm.reference_kernel()
+    try:
+        yield
+    finally:
+        algorithm.kernel = kernel
 
 
 class KernelHparams(Protocol):

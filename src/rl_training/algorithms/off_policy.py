@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.kernel_choice import using_reference
 from rl_training.algorithms.random import random_actions
 from rl_training.algorithms.static import StaticAgent
 from rl_training.build_context import BuildContext
-from rl_training.guards import Suspects, leaves, total_last
-from rl_training.hparams.off_policy import OffPolicyHparams
+from rl_training.guards import Held, Suspects, gradient_suspects, leaves
+from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule
 from rl_training.hparams.schedules import value_at
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.networks import as_tensors, load_module_state, module_state
@@ -160,6 +161,10 @@ class OffPolicyAlgorithm:
     """
 
     policy: Any
+    kernel: Any = None
+    """Hand-written gradients in place of autograd, where a subclass has them."""
+    updates_per_learn = 1
+    """Updates that one call of `update` counts as."""
     policy_learners: tuple[str, ...] = ("actor",)
     """Learners whose network the policy saves."""
 
@@ -176,6 +181,11 @@ class OffPolicyAlgorithm:
         self.targets: dict[str, Target] = {}
         self.updates = 0
         self._batch: Batch = {}
+
+    @property
+    def schedule(self) -> ReplaySchedule:
+        """When the trainer calls `update`, and with how many transitions."""
+        return self.hp.replay
 
     def learner(self, name: str, network: nn.Module) -> Learner:
         """Register a network that is trained; it is saved with the algorithm."""
@@ -235,7 +245,9 @@ class OffPolicyAlgorithm:
     def apply(self, name: str, loss: Tensor | float, losses: Mapping[str, Tensor | float]) -> Tensor:
         """One optimiser step of a learner along its current gradient; returns the norm before clipping."""
         learner = self.learners[name]
-        return learner.apply(loss, self.scheduled("learning_rate"), lambda: self.suspects(learner, losses))
+        return learner.apply(
+            loss, self.scheduled("learning_rate"), lambda: gradient_suspects(self.held(learner, losses))
+        )
 
     def observe(self, batch: Batch) -> None:
         """Move the statistics; called between blocks with the steps of the block."""
@@ -247,25 +259,36 @@ class OffPolicyAlgorithm:
             self.reward_normalizer.update(batch["rewards"], ends, valid)
 
     def watched(self) -> Iterator[Tensor | Array]:
-        """What the guard looks at after each block: parameters and moments."""
+        """Tensors that the guard checks after each block: parameters, moments, statistics."""
         for learner in self.learners.values():
             yield from (learner.parameters.values, *learner.optimizer.tensors())
         for normalizer in (self.normalizer, self.reward_normalizer):
             if normalizer is not None:
                 yield from (array for _, array in leaves(normalizer.state_dict(), ""))
 
-    def suspects(self, learner: Learner, losses: Mapping[str, Tensor | float]) -> Suspects:
-        """Where a bad gradient may come from, what spoils before what is spoilt."""
-        yield "sampled ", {name: value for name, value in self._batch.items() if name != "indices"}
-        yield f"optimizer/{learner.name}/", learner.optimizer.state_dict()
-        if self.normalizer is not None:
-            yield "normalizer/", self.normalizer.state_dict()
-        for name, other in self.learners.items():
-            yield f"parameter {name}.", module_state(other.network)
-        for name, target in self.targets.items():
-            yield f"target {name}.", module_state(target.network)
-        yield "train/", total_last(losses)
-        yield f"gradient of {learner.name}.", learner.parameters.by_name(learner.parameters.grad)
+    def held(self, learner: Learner, losses: Mapping[str, Tensor | float]) -> Held:
+        """Everything that a non-finite gradient of `learner` may come from, for the guard to search."""
+        return Held(
+            optimizers={learner.name: learner.optimizer.state_dict()},
+            parameters={name: module_state(other.network) for name, other in self.learners.items()},
+            gradients={learner.name: learner.parameters.by_name(learner.parameters.grad)},
+            losses=losses,
+            targets={name: module_state(target.network) for name, target in self.targets.items()},
+            normalizer=None if self.normalizer is None else self.normalizer.state_dict(),
+            batch=self._batch,
+        )
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Networks that are trained, for debug mode."""
+        yield from ((name, learner.network) for name, learner in self.learners.items())
+
+    def named_optimizers(self) -> Iterator[tuple[str, Any]]:
+        """Optimisers, each under the name of the network it moves."""
+        yield from ((name, learner.optimizer) for name, learner in self.learners.items())
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd, through modules that can be inspected."""
+        return using_reference(self)
 
     def state_dict(self) -> StateDict:
         """Everything except what the policy saves: other networks, targets, optimisers, statistics, random stream."""

@@ -7,16 +7,17 @@ Nothing here is specific to a loss. An update reads: `rollout = self.prepare(bat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_training.algorithms.policies import NetworkPolicy
 from rl_training.build_context import BuildContext
-from rl_training.guards import Suspects, leaves, total_last
+from rl_training.guards import Held, gradient_suspects, leaves
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.hparams.schedules import value_at
 from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
@@ -133,6 +134,9 @@ class OnPolicyAlgorithm:
     A subclass writes `update`: its loss on the rows of a prepared rollout.
     """
 
+    kernel: Any = None
+    """Hand-written gradient in place of autograd, where a subclass has one."""
+
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
         self.ctx = ctx
         self.hp = hp
@@ -212,30 +216,41 @@ class OnPolicyAlgorithm:
         """Clip and step; the guard stops a non-finite gradient here, before it reaches a parameter."""
         grad_norm = self.optimizer.grad_norm()
         if self.check_every_step:
-            self.ctx.guard.check_gradients(grad_norm, lambda: self.suspects(losses), losses["loss"])
+            self.ctx.guard.check_gradients(grad_norm, lambda: gradient_suspects(self.held(losses)), losses["loss"])
         self.optimizer.clip(self.hp.max_grad_norm, grad_norm)
         self.optimizer.step(self.scheduled("learning_rate"))
         return grad_norm
 
     def watched(self) -> Iterator[Tensor | Array]:
-        """What the guard looks at after each update: parameters, moments, statistics."""
+        """Tensors that the guard checks after each update: parameters, moments, statistics."""
         yield from (self.policy.parameters.values, *self.optimizer.tensors())
         for normalizer in (self.policy.normalizer, self.reward_normalizer):
             if normalizer is not None:
                 yield from (array for _, array in leaves(normalizer.state_dict(), ""))
 
-    def suspects(self, losses: Mapping[str, Tensor | float]) -> Suspects:
-        """Where a bad gradient may come from, what spoils before what is spoilt."""
-        yield "optimizer/", self.optimizer.state_dict()
-        if self.reward_normalizer is not None:
-            rewards = self.reward_normalizer.state_dict()
-            yield "reward_normalizer/open_returns", rewards["open_returns"]
-            yield "reward_normalizer/statistics/", rewards["statistics"]
-        if self.policy.normalizer is not None:
-            yield "normalizer/", self.policy.normalizer.state_dict()
-        yield "parameter ", module_state(self.network)
-        yield "train/", total_last(losses)
-        yield "gradient of ", self.policy.parameters.by_name(self.policy.parameters.grad)
+    def held(self, losses: Mapping[str, Tensor | float]) -> Held:
+        """Everything that a non-finite gradient may come from, for the guard to search."""
+        normalizer, rewards = self.policy.normalizer, self.reward_normalizer
+        return Held(
+            optimizers={"": self.optimizer.state_dict()},
+            parameters={"": module_state(self.network)},
+            gradients={"": self.policy.parameters.by_name(self.policy.parameters.grad)},
+            losses=losses,
+            normalizer=None if normalizer is None else normalizer.state_dict(),
+            reward_normalizer=None if rewards is None else rewards.state_dict(),
+        )
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Networks that are trained, for debug mode."""
+        yield "network", self.network
+
+    def named_optimizers(self) -> Iterator[tuple[str, Any]]:
+        """Optimisers, each under the name of the network it moves."""
+        yield "network", self.optimizer
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd, through modules that can be inspected: here they always do."""
+        return nullcontext()
 
     def rollout_metrics(self, rollout: Rollout) -> Metrics:
         """Metrics of a rollout that do not depend on the loss."""

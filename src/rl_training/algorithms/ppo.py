@@ -10,20 +10,22 @@ log-probabilities and values of the acting policy are computed in one pass at th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
+from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast, using_reference
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
 from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
+from rl_training.numerics.metrics import mean_metrics
 from rl_training.numerics.normalization import normalized
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import Batch, Metrics, StateDict, UpdateResult
+from rl_training.types import Batch, StateDict, UpdateResult
 
 __all__ = ["PPO", "SPEC", "PPOConfig", "ppo_loss"]
 
@@ -113,6 +115,10 @@ class PPO(OnPolicyAlgorithm):
         """Gradients by autograd, for this algorithm and debug mode."""
         return ReferenceKernel(self.hp.grad_accumulation)
 
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd, through modules that can be inspected."""
+        return using_reference(self)
+
     def update(self, batch: Batch) -> UpdateResult:
         rollout = self.prepare(batch)
         coefficients = Coefficients(
@@ -133,7 +139,7 @@ class PPO(OnPolicyAlgorithm):
                 records.append(losses)
         self.optimizer.zero_grad()
         return UpdateResult(
-            {**mean_metrics(records), "epochs": epochs, "clip_coef": coefficients.clip_coef}
+            {**mean_metrics(records, stacked_mean), "epochs": epochs, "clip_coef": coefficients.clip_coef}
             | self.rollout_metrics(rollout)
         )
 
@@ -180,8 +186,6 @@ class PPO(OnPolicyAlgorithm):
 READABLE = Readable(PPO, ["loss"], [ppo_loss, normalized])
 
 
-def mean_metrics(records: list[Mapping[str, Tensor | float]]) -> Metrics:
-    """The mean of every value over the steps that recorded it."""
-    names = {name: None for record in records for name in record}
-    columns = {name: [torch.as_tensor(record[name]) for record in records if name in record] for name in names}
-    return {name: torch.stack(column).mean() for name, column in columns.items()}
+def stacked_mean(values: Sequence[Tensor | float]) -> Tensor:
+    """The mean as one reduction on the device."""
+    return torch.stack([torch.as_tensor(value) for value in values]).mean()

@@ -50,6 +50,10 @@ class Priorities:
         self.tree = SumTree(capacity)
         self._settled = Drawable(0, 0, np.empty(0, np.int64), 0)
 
+    def anneal(self, beta: float) -> None:
+        """Set the importance-sampling exponent of the batches drawn from now on."""
+        self.beta = beta
+
     def follow(self, drawable: Drawable, skipped: Array | None) -> None:
         """Update the weights for rows added or dropped since the last call; `skipped` marks rows without transition."""
         before, self._settled = self._settled, drawable

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.off_policy import OffPolicyHparams, supports_discrete
+from rl_training.hparams.off_policy import OffPolicyHparams, ReplayOptions, supports_discrete
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import ConfigError
 
@@ -74,6 +74,11 @@ class DQNConfig(OffPolicyHparams):
         check_range(self, "priority_beta", low=0.0, high=1.0)
         if self.value_range[0] >= self.value_range[1]:
             raise ConfigError(f"value_range must go up, not {list(self.value_range)}")
+
+    @property
+    def replay_options(self) -> ReplayOptions:
+        """What the buffer is told."""
+        return ReplayOptions(self.n_step, self.gamma, self.prioritized, self.priority_alpha, self.priority_beta)
 
 
 SPEC = AlgorithmSpec(

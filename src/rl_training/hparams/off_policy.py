@@ -58,6 +58,22 @@ class ReplaySchedule:
         return max(env_steps - self.learning_starts, 0) * self.rate.numerator // self.rate.denominator
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """What an algorithm asks of its replay buffer."""
+
+    n_step: int = 1
+    """Rewards that are summed before the target bootstraps."""
+    gamma: float = 0.99
+    """Discount factor of those sums."""
+    prioritized: bool = False
+    """Whether transitions with large errors are drawn more often (Schaul et al. 2016)."""
+    alpha: float = 0.6
+    """Exponent of the priorities."""
+    beta: float | Schedule | None = None
+    """Importance-sampling exponent, a number or a schedule over the run; None leaves it to the buffer."""
+
+
 def meant_fraction(number: float | Fraction) -> Fraction:
     """The simplest fraction whose float value is this number.
 
@@ -114,6 +130,11 @@ class OffPolicyHparams:
     def replay(self) -> ReplaySchedule:
         """Batch size and rhythm of the updates."""
         return ReplaySchedule(self.batch_size, self.learning_starts, self.updates_per_step, self.n_step)
+
+    @property
+    def replay_options(self) -> ReplayOptions:
+        """What the buffer is told."""
+        return ReplayOptions(n_step=self.n_step, gamma=self.gamma)
 
 
 def has_mask(observation_space: SpaceSpec) -> bool:

@@ -81,6 +81,14 @@ class StopSignals:
         if self.received is not None:
             request_stop(self.received.name)
 
+    def clean_up_with(self, function: Callable[[], None]) -> None:
+        """What to call before the process is ended at once."""
+        self.before_exit = function
+
+    def mark_saved(self) -> None:
+        """The last step is saved: nothing is lost if the time runs out now."""
+        self.saved = True
+
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             self._sockets = ours, theirs = socket.socketpair()

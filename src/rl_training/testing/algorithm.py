@@ -26,8 +26,8 @@ from rl_training.types import (
 )
 
 if TYPE_CHECKING:
-    from rl_training.assembly.build import HostTrainer
     from rl_training.hparams.base import AlgorithmSpec
+    from rl_training.training.host import HostTrainer
 
 OTHER_SEED = 4
 UPDATES = 6
@@ -94,9 +94,14 @@ def _named(algorithm: AlgorithmSpec | type | str) -> Iterator[str]:
     if isinstance(algorithm, str):
         yield algorithm
         return
-    name = getattr(algorithm, "name", None) or getattr(algorithm, "__name__", None)
-    if not isinstance(name, str):
-        raise ConformanceError(f"{algorithm!r} is no algorithm: give a name, an AlgorithmSpec or a class")
+    from rl_training.hparams.base import AlgorithmSpec
+
+    if isinstance(algorithm, AlgorithmSpec):
+        name = algorithm.name
+    elif isinstance(algorithm, type):
+        name = algorithm.__name__
+    else:
+        raise ConformanceError(f"{algorithm!r} is not an algorithm: give a name, an AlgorithmSpec or a class")
     with algorithms.override(name, algorithm):
         yield name
 
@@ -159,7 +164,7 @@ def _check_resume(subject: Subject, middle: StateDict, end: StateDict) -> None:
 
 
 def _evaluate(subject: Subject, trainer: HostTrainer) -> None:
-    from rl_training.assembly.build import eval_env_maker
+    from rl_training.assembly.environments import eval_env_maker
     from rl_training.training.evaluation import evaluate_policy
 
     maker = eval_env_maker(subject.config(), None)

@@ -16,9 +16,9 @@ from rl_training.testing.states import difference, global_random_state, snapshot
 from rl_training.types import Array, Batch, CheckpointError, RLTrainingError, StateDict, UpdateResult
 
 if TYPE_CHECKING:
-    from rl_training.assembly.build import HostTrainer
     from rl_training.config.schema import TrainConfig
     from rl_training.hparams.base import AlgorithmSpec
+    from rl_training.training.host import HostTrainer
 
 ENVIRONMENTS = {
     "CartPole-v1": "Box observations, Discrete actions",
@@ -57,7 +57,7 @@ class Subject:
 
     @classmethod
     def find(cls, algo: str, env_id: str, hparams: Mapping[str, Any], config: Mapping[str, Any]) -> Subject:
-        from rl_training.assembly.build import resolve_algorithm
+        from rl_training.assembly.algorithm import resolve_algorithm
         from rl_training.config.aliases import merged
         from rl_training.config.loading import parse_config
 
@@ -106,14 +106,15 @@ class Subject:
     @contextmanager
     def trainer(self, seed: int = SEED) -> Iterator[tuple[HostTrainer, Watched]]:
         """A run that is built and not begun, and its algorithm, whose updates are looked at."""
-        from rl_training.assembly.build import build_trainer
+        from rl_training.assembly.build import build_host
+        from rl_training.assembly.lanes import check_supported
 
+        cfg = self.config(seed)
         with self.attempt("building it"):
-            trainer = cast("HostTrainer", build_trainer(self.config(seed)))
-        trainer.algorithm = watched = Watched(trainer.algorithm, self)
-        trainer.num_steps = NUM_STEPS  # also of one that learns from replay: short blocks show the same
+            check_supported(cfg)
+            trainer = build_host(cfg, wrap=lambda algorithm: Watched(algorithm, self))
         try:
-            yield trainer, watched
+            yield trainer, cast(Watched, trainer.algorithm)
         finally:
             trainer.close()
 
@@ -134,7 +135,7 @@ class Subject:
     def learn(self, trainer: HostTrainer, updates: int) -> None:
         with self.attempt("training"):
             for _ in range(updates):
-                trainer.train_step()
+                trainer.train_step(NUM_STEPS)  # also of one that learns from replay: short blocks show the same
 
     @contextmanager
     def untouched(self, what: str) -> Iterator[None]:

@@ -33,7 +33,7 @@ class Episode:
 
 @dataclass(slots=True)
 class CollectStats:
-    """What one `collect` did."""
+    """What one call of `collect`, or several of them, did."""
 
     env_steps: int = 0
     episodes: list[Episode] = field(default_factory=list)
@@ -43,6 +43,13 @@ class CollectStats:
     @property
     def returns(self) -> list[float]:
         return [episode.episode_return for episode in self.episodes]
+
+    def add(self, later: CollectStats) -> None:
+        """Count what a later call did too."""
+        self.env_steps += later.env_steps
+        self.episodes += later.episodes
+        self.acting_seconds += later.acting_seconds
+        self.env_seconds += later.env_seconds
 
 
 class Collector:
@@ -55,14 +62,13 @@ class Collector:
         rng: np.random.Generator,
         *,
         info_keys: Sequence[str] = (),
-        on_step: Callable[[VectorStep], None] | None = None,
         guard: Guard | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
         self.rng = rng
         self.info_keys = ("is_success", "success", *info_keys)
-        self.on_step = on_step
+        self.watchers: list[Callable[[VectorStep], None]] = []
         self.guard = Guard("off") if guard is None else guard
         self.num_envs = int(env.num_envs)
         self.autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -74,22 +80,34 @@ class Collector:
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.obs: Obs | None = None
 
-    def collect(self, num_steps: int, sink: TransitionSink) -> CollectStats:
-        """Take `num_steps` steps in every environment and store them in `sink`."""
+    def watch(self, look: Callable[[VectorStep], None]) -> None:
+        """Show every step to `look` from now on, after it was stored."""
+        self.watchers.append(look)
+
+    def start_from(self, obs: Obs) -> None:
+        """Begin with these observations of environments that were already reset."""
+        self.obs = obs
+
+    def collect(self, num_steps: int, sink: TransitionSink, policy: Policy | None = None) -> CollectStats:
+        """Take `num_steps` steps in every environment and store them in `sink`.
+
+        `policy` acts in place of the collector's own, for instance before learning starts.
+        """
+        policy = self.policy if policy is None else policy
         stats = CollectStats()
         if self.obs is None:  # a new run, or a resumed one: the environment then continues its open episodes
             self.obs = copy_obs(self.env.reset()[0])
         sink.begin(self.obs, self.carry)
         for t in range(num_steps):
-            self._step(t, sink, stats)
+            self._step(t, sink, policy, stats)
         return stats
 
-    def _step(self, t: int, sink: TransitionSink, stats: CollectStats) -> None:
+    def _step(self, t: int, sink: TransitionSink, policy: Policy, stats: CollectStats) -> None:
         assert self.obs is not None
         started = perf_counter()
-        result = self.policy.act(self.obs, self.carry, self.is_first, self.rng)
+        result = policy.act(self.obs, self.carry, self.is_first, self.rng)
         if result.actions.dtype.kind == "f":
-            self.guard.check_actions(result.actions, t, self.obs, self.carry, self.policy)
+            self.guard.check_actions(result.actions, t, self.obs, self.carry, policy)
         acted = perf_counter()
         raw_obs, rewards, terminated, truncated, infos = self.env.step(result.env_actions)
         stats.env_seconds += perf_counter() - acted
@@ -107,8 +125,8 @@ class Collector:
             self.obs, result.actions, rewards, terminated, truncated, self.is_first, valid, next_obs, result.extras
         )
         sink.store(step)
-        if self.on_step is not None:
-            self.on_step(step)
+        for look in self.watchers:
+            look(step)
         self._count(step, ended, infos, stats)
 
         self.obs, self.carry = obs, result.carry

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from rl_training.guards import Guard, part_suspects, search
+from rl_training.guards import part_suspects, search
 from rl_training.jax.data.replay_buffer import SavedRing
 from rl_training.jax.host import HostAlgorithm
 from rl_training.jax.monitoring.faults import Faults, are_none, in_batch, in_learner
@@ -23,9 +23,9 @@ from rl_training.jax.training.timetable import MAX_ROLLOUTS, WORD, timetable
 from rl_training.numerics.gsde import carry_like
 from rl_training.training.collector import CollectStats, Episode
 from rl_training.training.evaluation import EvalResult
-from rl_training.training.loop import Report, Trainer
-from rl_training.training.on_policy import prefixed, rollout_metrics
-from rl_training.types import Array, Metrics, Progress, StateDict, Stateful
+from rl_training.training.host import prefixed, rollout_metrics
+from rl_training.training.loop import Report, RunSettings, Trainer
+from rl_training.types import Array, Metrics, StateDict, Stateful
 
 CHUNK_SECONDS = 0.5
 
@@ -38,6 +38,10 @@ class Position:
         num_envs = len(loop.is_first)
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, np.int64)
+
+    def advance(self, loop: Loop) -> None:
+        """Take over the loop that a chunk returned; the one before it was donated to the program."""
+        self.loop = loop
 
     def episodes(self, rewards: Array, terminated: Array, truncated: Array) -> list[Episode]:
         """Episodes that ended in a rollout (T, N), in the order in which they ended."""
@@ -72,24 +76,24 @@ class Position:
 
 class CompiledTrainer(Trainer):
     """Drives the chunks, which end at the multiples of each of `stops`. With `ahead`, programs are loaded or compiled
-    from now on, beside whatever comes before the first chunk."""
+    in the background, from the construction of the trainer on. `evaluation` plays evaluations that are compiled too."""
 
     exact = True
+    algorithm: HostAlgorithm
 
     def __init__(
         self,
         algorithm: HostAlgorithm,
         driver: Driver,
-        progress: Progress,
-        guard: Guard,
+        settings: RunSettings,
         *,
         stops: Sequence[int],
         ahead: bool,
+        evaluation: Evaluation | None = None,
     ) -> None:
-        super().__init__(progress)
-        self.algorithm = algorithm
+        super().__init__(algorithm, settings)
         self.driver = driver
-        self.guard = guard
+        self.evaluation = evaluation
         self.stops = [every for every in stops if every > 0]
         self.num_steps = algorithm.functions.rollout_length
         if ahead:
@@ -98,11 +102,8 @@ class CompiledTrainer(Trainer):
         self.num_envs = len(self.position.loop.is_first)
         self.rollout_steps = self.num_steps * self.num_envs
         self.schedule = algorithm.functions.replay
-        self.learning_starts = self.schedule.learning_starts if self.schedule is not None else 0
-        self.buffer = SavedRing(self.position, progress) if self.schedule is not None else None
+        self.buffer = SavedRing(self.position, self.progress) if self.schedule is not None else None
         """The ring of an off-policy algorithm, as checkpoints know it."""
-        self.evaluation: Evaluation | None = None
-        """Plays the evaluations, where they are compiled too."""
         self.pace = 1
         """Rollouts that take about CHUNK_SECONDS."""
         if driver.together is not None:
@@ -116,7 +117,8 @@ class CompiledTrainer(Trainer):
             if (number := done // self.rollout_steps + 1) >= WORD:
                 loop = loop._replace(key=root_key(self.algorithm.seed, number))
             times = timetable(self.algorithm.functions, self.num_envs, done, count)
-            self.position.loop, record = self.driver.chunk(loop, np.int32(count), times)
+            loop, record = self.driver.chunk(loop, np.int32(count), times)
+            self.position.advance(loop)
             self.algorithm.state = self.position.loop.learner
         count = (int(self.position.loop.rollouts) - done // self.rollout_steps) % WORD
         self._set_pace(count, perf_counter() - began)
@@ -133,7 +135,7 @@ class CompiledTrainer(Trainer):
         return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan))
 
     def rollouts_ahead(self) -> int:
-        """How many rollouts the next chunk has."""
+        """The number of rollouts in the next chunk."""
         done, rollout = self.progress.env_steps, self.rollout_steps
         if self.total_episodes is not None:
             return 1  # episodes are counted on the host
@@ -172,7 +174,7 @@ class CompiledTrainer(Trainer):
         for k, report in enumerate(self.history):
             if found := in_batch(faults, k, self.num_envs):
                 raise self.guard.error(found, report.before)
-            self.guard.check_update(report.metrics, None, tuple, report.before)
+            self.guard.check_update(report.metrics, tuple, tuple, report.before)
             if found := search(part_suspects(self.algorithm.named(in_learner(faults, k, self.algorithm.state)))):
                 raise self.guard.error(found, report.before)
 

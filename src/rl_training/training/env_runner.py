@@ -38,7 +38,7 @@ class EnvRunner:
     def reset(self) -> None:
         """Start all environments anew, from the same seed."""
         self.collector = Collector(self.env, self.policy, np.random.default_rng(self.seed))
-        self.collector.obs = self.env.reset(seed=self.seed)[0]
+        self.collector.start_from(self.env.reset(seed=self.seed)[0])
 
     def collect_rollouts(self, n_steps: int) -> tuple[Batch, list[float]]:
         """`n_steps` steps of every environment as a (T, N) batch, and the returns of the episodes that ended."""

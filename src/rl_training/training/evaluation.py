@@ -1,7 +1,7 @@
 """Evaluation: whole episodes on separate environments with their own seeds. It never touches the training.
 
 Episode k always starts from the same seed and, if stochastic, draws from the same noise, however many environments
-share the work. Environments are plain single ones, so every suite and every user's class is evaluated the same way.
+share the work. Environments are plain single ones, so every suite and every class of yours is evaluated the same way.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ EnvMaker = Callable[[int], "gym.Env[Any, Any]"]
 
 @dataclass(frozen=True)
 class EvalResult:
-    """Returns and lengths of every episode in the order of their numbers; raw rewards."""
+    """Returns, of raw rewards, and lengths of all episodes, in the order of their numbers."""
 
     returns: Array
     lengths: Array
     successes: Array
     """1, 0, or NaN where the environment does not say."""
     frames: list[Array] = field(default_factory=list)
-    """Pictures of the first episode, if asked for."""
+    """Frames of the first episode, if it was recorded."""
     fps: float = 30.0
     """The environment's own frame rate."""
 
     def followed_by(self, later: EvalResult) -> EvalResult:
-        """This one's episodes and those that were played after them."""
+        """These episodes and those of `later`, as one result."""
         returns = np.concatenate([self.returns, later.returns])
         lengths = np.concatenate([self.lengths, later.lengths])
         successes = np.concatenate([self.successes, later.successes])
@@ -61,16 +61,34 @@ class EvalResult:
 class EpisodeSlot:
     """One environment that plays episodes i, i + n, i + 2n, ... one after the other."""
 
-    def __init__(self, env: gym.Env[Any, Any], first: int) -> None:
+    def __init__(self, env: gym.Env[Any, Any], first: int, seed: int) -> None:
         self.env = env
         self.episode = first
+        self.seed = seed
         self.obs: Any = None
         self.total, self.length = 0.0, 0
         self.is_first = True
 
-    def start(self, seed: int) -> None:
-        self.obs, _ = self.env.reset(seed=episode_seed(seed, self.episode))
+    def start(self) -> None:
+        """Reset the environment to the beginning of the episode that is due."""
+        self.obs, _ = self.env.reset(seed=episode_seed(self.seed, self.episode))
         self.total, self.length, self.is_first = 0.0, 0, True
+
+    def step(self, action: Any) -> dict[str, Any] | None:
+        """Take one step; returns the info of the last step where the episode has ended, else None."""
+        self.obs, reward, terminated, truncated, info = self.env.step(action)
+        self.total += float(reward)
+        self.length += 1
+        self.is_first = False
+        return info if terminated or truncated else None
+
+    def move_on(self, stride: int, stop: int) -> bool:
+        """Start the episode `stride` numbers further on; False where its number is not below `stop`."""
+        self.episode += stride
+        if self.episode >= stop:
+            return False
+        self.start()
+        return True
 
 
 def evaluate_policy(
@@ -86,14 +104,14 @@ def evaluate_policy(
 ) -> EvalResult:
     """Play `episodes` episodes from number `first` on and return what they gave; `record` keeps the frames of one."""
     count = min(episodes, num_envs or MAX_SLOTS)
-    slots = [EpisodeSlot(make_env(i), first + i) for i in range(count)]
+    slots = [EpisodeSlot(make_env(i), first + i, seed) for i in range(count)]
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     successes = np.full(episodes, np.nan)
     frames: list[Array] = []
     actor = BatchActor(policy, count, seed) if deterministic else EpisodeActor(policy, count, seed)
     try:
         for slot in slots:
-            slot.start(seed)
+            slot.start()
         if record:
             frames.append(np.asarray(slots[0].env.render()))
         active = list(range(count))
@@ -101,23 +119,18 @@ def evaluate_policy(
             actions = actor.act(slots, active)
             for index, action in zip(tuple(active), actions, strict=True):
                 slot = slots[index]
-                slot.obs, reward, terminated, truncated, info = slot.env.step(action)
-                slot.total += float(reward)
-                slot.length += 1
-                slot.is_first = False
+                final_info = slot.step(action)
                 if record and slot.episode == first:
                     frames.append(np.asarray(slot.env.render()))
-                if terminated or truncated:
-                    row = slot.episode - first
-                    returns[row], lengths[row] = slot.total, slot.length
-                    success = info.get("is_success", info.get("success"))
-                    if success is not None:
-                        successes[row] = float(success)
-                    slot.episode += count
-                    if slot.episode < first + episodes:
-                        slot.start(seed)
-                    else:
-                        active.remove(index)
+                if final_info is None:
+                    continue
+                row = slot.episode - first
+                returns[row], lengths[row] = slot.total, slot.length
+                success = final_info.get("is_success", final_info.get("success"))
+                if success is not None:
+                    successes[row] = float(success)
+                if not slot.move_on(count, first + episodes):
+                    active.remove(index)
     finally:
         for slot in slots:
             slot.env.close()
@@ -126,7 +139,7 @@ def evaluate_policy(
 
 
 class BatchActor:
-    """Greedy actions for all slots in one batch."""
+    """Greedy actions for all slots at once."""
 
     def __init__(self, policy: Policy, count: int, seed: int) -> None:
         self.policy = policy
@@ -144,7 +157,7 @@ class BatchActor:
 
 
 class EpisodeActor:
-    """Sampled actions, one slot at a time, because each episode has its own noise stream."""
+    """Sampled actions, slot by slot, each episode with its own noise."""
 
     def __init__(self, policy: Policy, count: int, seed: int) -> None:
         self.policy = policy
@@ -167,7 +180,7 @@ class EpisodeActor:
 
 
 def stack_obs(rows: list[Any]) -> Obs:
-    """Single observations to a batch: arrays, numbers or dicts of them."""
+    """Stack single observations (arrays, numbers or dicts of them) to a batch."""
     if isinstance(rows[0], dict):
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return np.array(rows)

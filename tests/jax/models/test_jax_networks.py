@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.environments import eval_env_maker
 from rl_training.build_context import BuildContext
 from rl_training.config.loading import parse_config
 from rl_training.config.schema import BackboneConfig, NetworkConfig, TrainConfig

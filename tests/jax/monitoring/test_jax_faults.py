@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import rl_training
-from rl_training.assembly.build import build_trainer, check_supported
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.lanes import check_supported
 from rl_training.config.loading import load_config, parse_config
 from rl_training.jax.programs import disk_cache as executables
 from rl_training.jax.programs.disk_cache import Program

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rl_training.assembly.algorithm import resolve_algorithm
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.checkpointing.capture import load_capture
 from rl_training.config.schema import TrainConfig
 from rl_training.monitoring.debug_mode import DebugMode, load_snapshot
 from rl_training.monitoring.gradient_check import GradientCheck
+from rl_training.registry import import_plugins
 from rl_training.runs.stored_config import CAPTURE, StoredConfig
 from rl_training.types import CheckpointError, NonFiniteError
 
@@ -88,6 +90,8 @@ def stored_config(path: Path, mapping: Any, mark: object) -> StoredConfig:
 def replay_config(cfg: TrainConfig) -> TrainConfig:
     """The config of the captured run, with every check on and a small buffer."""
     cfg = replace(cfg, monitor=replace(cfg.monitor, checks="full"))
-    if cfg.buffer.size is None or cfg.buffer.size <= SMALL_BUFFER or getattr(cfg.hparams, "num_steps", None):
+    import_plugins(cfg.plugins)
+    spec, _ = resolve_algorithm(cfg)
+    if spec.kind != "off_policy" or cfg.buffer.size is None or cfg.buffer.size <= SMALL_BUFFER:
         return cfg
     return replace(cfg, buffer=replace(cfg.buffer, size=SMALL_BUFFER))

@@ -13,8 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rl_training.assembly.build import EnvFn, build_trainer, need_env_fn
+from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.environments import EnvFn, need_env_fn
 from rl_training.assembly.user_parts import user_parts
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.schema import TrainConfig

@@ -131,7 +131,7 @@ def share_a_process(configs: Sequence[TrainConfig]) -> bool:
     once = (first.backend, first.device, first.training.num_threads)
     if first.backend != "jax" or any((cfg.backend, cfg.device, cfg.training.num_threads) != once for cfg in configs):
         return False
-    from rl_training.assembly.build import against_compiling, check_supported
+    from rl_training.assembly.lanes import against_compiling, check_supported
 
     check_supported(first)
     return all(cfg.lane != "host" and against_compiling(cfg) is None for cfg in configs)
