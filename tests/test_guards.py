@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.guards import Guard, is_finite, leaves, part_suspects, search, total_last
+from rl_training.guards import Guard, Held, gradient_suspects, is_finite, leaves, part_suspects, search, total_last
 from rl_training.types import NonFiniteError, Progress
 
 BAD = [math.nan, math.inf, -math.inf]
@@ -216,6 +216,46 @@ def test_state_is_named_as_a_user_knows_it():
     guard = Guard(progress=Progress(env_steps=32, updates=4))
     with pytest.raises(NonFiniteError, match="env/envs/0/reward is nan at env step 32, after update 4: the env"):
         guard.check_state(part_suspects(state))
+
+
+def test_a_bad_gradient_is_searched_for_from_cause_to_effect():
+    def tree(name: str) -> Any:
+        return {name: np.full(2, np.nan)}
+
+    alone = Held(
+        optimizers={"": tree("mean")},
+        parameters={"": tree("actor.bias")},
+        gradients={"": tree("actor.bias")},
+        losses={"loss": math.nan, "policy_loss": math.nan},
+        normalizer=tree("obs"),
+        reward_normalizer={"statistics": tree("mean"), "open_returns": np.full(2, np.nan)},
+    )
+    assert [prefix + path for prefix, held in gradient_suspects(alone) for path, _ in leaves(held, "")] == [
+        "optimizer/mean",
+        "reward_normalizer/open_returns",
+        "reward_normalizer/statistics/mean",
+        "normalizer/obs",
+        "parameter actor.bias",
+        "train/policy_loss",
+        "train/loss",
+        "gradient of actor.bias",
+    ]
+    several = Held(
+        optimizers={"q": tree("mean")},
+        parameters={"q": tree("bias"), "actor": tree("bias")},
+        gradients={"q": tree("bias")},
+        losses={},
+        targets={"q": tree("bias")},
+        batch={"indices": np.full(2, np.nan), **tree("rewards")},
+    )
+    assert [prefix + path for prefix, held in gradient_suspects(several) for path, _ in leaves(held, "")] == [
+        "sampled rewards",
+        "optimizer/q/mean",
+        "parameter q.bias",
+        "parameter actor.bias",
+        "target q.bias",
+        "gradient of q.bias",
+    ]
 
 
 def test_numbers_in_lists_and_scalars_are_seen():

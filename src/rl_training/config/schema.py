@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Literal
 
 from rl_training.config.monitor import MonitorConfig
-from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, check_range
+from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, Minibatched, check_range
 from rl_training.registry import algorithms
 from rl_training.seeding import MAX_SEED
 from rl_training.types import ConfigError
@@ -323,12 +323,13 @@ class TrainConfig:
             raise ConfigError(f"version must be {CONFIG_VERSION}, not {self.version!r}")
         self._fill_hparams()
         self._match_buffer_to_rollout()
-        num_minibatches = getattr(self.hparams, "num_minibatches", 1)
-        if num_minibatches > 1 and num_minibatches > self.hparams.num_steps * self.env.num_envs:
-            raise ConfigError(
-                f"hparams.num_minibatches {num_minibatches} is more than the rollout has rows: hparams.num_steps "
-                f"{self.hparams.num_steps} x env.num_envs {self.env.num_envs}"
-            )
+        if isinstance(self.hparams, Minibatched):
+            count, num_steps = self.hparams.num_minibatches, self.hparams.num_steps
+            if count > 1 and count > num_steps * self.env.num_envs:
+                raise ConfigError(
+                    f"hparams.num_minibatches {count} is more than the rollout has rows: hparams.num_steps "
+                    f"{num_steps} x env.num_envs {self.env.num_envs}"
+                )
 
     def _fill_hparams(self) -> None:
         """Set `hparams` to the algorithm's class or, for one outside the package, to a plain mapping, which can be read

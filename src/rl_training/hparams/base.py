@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import ConfigDict
 
@@ -101,6 +101,14 @@ class OnPolicyHparams:
         check_range(self, "learning_rate", low=0.0)
         check_range(self, "ent_coef", low=0.0)
         check_optimizer(self)
+
+
+@runtime_checkable
+class Minibatched(Protocol):
+    """Hyperparameters of an algorithm that splits each rollout into minibatches."""
+
+    num_steps: int
+    num_minibatches: int
 
 
 def check_range(

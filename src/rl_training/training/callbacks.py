@@ -100,7 +100,7 @@ class EvalCallback(Callback):
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         if report.final or crossed(report.before.env_steps, report.after.env_steps, self.training.eval_steps):
-            report.metrics |= self.run(trainer)
+            report.metrics.update(self.run(trainer))
 
     def on_end(self, trainer: Trainer) -> None:
         if not trainer.interrupted and self.last_step != trainer.progress.env_steps:
