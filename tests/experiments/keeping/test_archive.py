@@ -342,7 +342,7 @@ def test_what_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
 KILLED = """
 import os, sys, signal
 from pathlib import Path
-from rl_training.experiments import archive
+from rl_training.experiments.keeping import archive
 original = archive.extract
 def half(file, folder):
     original(file, folder)
