@@ -47,7 +47,7 @@ from rl_training.types import RLTrainingError, RunError, TrustError
 
 __all__ = ["Difference", "ReproducibilityChecker", "VerifyReport"]
 
-VERIFY = "experiments.verify.ReproducibilityChecker().verify_experiment"
+VERIFY = "experiments.ReproducibilityChecker().verify_experiment"
 
 
 class ReproducibilityChecker:

@@ -5,7 +5,6 @@ What groups and sweeps share is in `members`; `group_runner` starts the members.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from typing import Any
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
-from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet
+from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
 from rl_training.runs.finding import LATEST, DirectoryKind
 from rl_training.runs.names import claim_directory, name_part, readable_errors
@@ -164,16 +163,7 @@ def find_run_or_group(named: str, output_dir: str | Path) -> RunDir | SeedGroup:
         raise refusal
     if run is not None and (named == LATEST or run.path.name == Path(named).name):
         return run
-    try:
-        group = SeedGroup.open(named, output_dir=output_dir)
-    except RunError as error:
-        if run is not None:
-            return run
-        looks_like_group = os.path.exists(os.path.join(named, RECORD)) or " fits " in str(error)
-        raise error if looks_like_group else refusal from None
-    if run is not None and run.info().get("group") != group.info.id:
-        raise RunError(f"'{named}' fits run '{run.path.name}' and group '{group.info.id}'; type more of the name")
-    return group
+    return set_or_run(SeedGroup, named, output_dir, run, refusal)
 
 
 def group_directories(output_dir: Path) -> list[Path]:

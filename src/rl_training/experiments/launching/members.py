@@ -7,12 +7,13 @@ so the record can be brought up to date from them whatever was killed.
 from __future__ import annotations
 
 import json
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -288,7 +289,7 @@ class RunSet(ABC):
         return [member for member in self.members if member.status != "finished"]
 
     def busy(self, member: Member) -> Holder | None:
-        """The process that runs a member now: somebody resumed it directly, or an earlier parent left it behind."""
+        """The process that runs a member now: it was resumed directly, or left behind by an earlier parent."""
         run = self.find_run(member)
         holder = run.holder() if run is not None else None
         if holder is None and member.process is not None and member.process.is_alive():
@@ -300,6 +301,28 @@ class RunSet(ABC):
         self.consent(member)
         run = self.find_run(member)
         return self.start_words(member) if run is None else self.resume_words(run)
+
+
+SetT = TypeVar("SetT", bound=RunSet)
+
+
+def set_or_run(
+    kind: type[SetT], named: str, output_dir: str | Path, run: RunDir | None, refusal: RunError
+) -> SetT | RunDir:
+    """The group or sweep called `named`, else the `run` of that name or its `refusal`; RunError where both fit and the
+    run is not a member."""
+    try:
+        found = kind.open(named, output_dir)
+    except RunError as error:
+        if run is not None:
+            return run
+        looks_like_one = os.path.exists(os.path.join(named, kind.directory.record)) or " fits " in str(error)
+        raise error if looks_like_one else refusal from None
+    if run is not None and run.info().get(found.kind) != found.info.id:
+        raise RunError(
+            f"'{named}' fits run '{run.path.name}' and {found.kind} '{found.info.id}'; type more of the name"
+        )
+    return found
 
 
 def read_record(path: Path, kind: DirectoryKind) -> tuple[dict[str, Any], list[Member]]:

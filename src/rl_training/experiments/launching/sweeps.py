@@ -6,7 +6,6 @@ starts the members.
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from rl_training.experiments.analysis.group_summary import (
     write_summary_file,
 )
 from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group
-from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, no_record
+from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, no_record, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
 from rl_training.runs.finding import LATEST, DirectoryKind
 from rl_training.runs.names import claim_directory, name_part, readable_errors
@@ -268,16 +267,7 @@ def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
     is_exact = found is not None and (named == LATEST or found.path.name == Path(named).name)
     if found is not None and (is_exact or isinstance(found, SeedGroup)):
         return found
-    try:
-        sweep = Sweep.open(named, output_dir)
-    except RunError as error:
-        if found is not None:
-            return found
-        looks_like_sweep = os.path.exists(os.path.join(named, RECORD)) or " fits " in str(error)
-        raise error if looks_like_sweep else refusal from None
-    if found is not None and found.info().get("sweep") != sweep.info.id:
-        raise RunError(f"'{named}' fits run '{found.path.name}' and sweep '{sweep.info.id}'; type more of the name")
-    return sweep
+    return set_or_run(Sweep, named, output_dir, found, refusal)
 
 
 def trial_file(trial: int) -> str:
