@@ -24,11 +24,12 @@ from rl_training.assembly.user_parts import UserParts, missing_objects, object_n
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
 from rl_training.config.loading import (
-    changed_config,
+    ResolvedConfig,
+    as_resolved,
     config_to_mapping,
-    load_config,
-    parse_config,
-    validate_config,
+    resolve_changed,
+    resolve_config,
+    resolve_mapping,
 )
 from rl_training.config.schema import PartConfig, TrainConfig
 from rl_training.envs.watch import EnvWatch
@@ -41,7 +42,7 @@ from rl_training.registry import loggers
 from rl_training.runs import index
 from rl_training.runs.budgets import Budget, budgets_json, read_budgets
 from rl_training.runs.directory import RunDir
-from rl_training.runs.names import env_fn_id
+from rl_training.runs.names import check_name, env_fn_id, parse_run_step
 from rl_training.runs.redaction import with_secrets
 from rl_training.runs.spaces import check_spaces, read_spaces, save_spaces
 from rl_training.system.error_text import describe
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
     from rl_training.training.compiled import CompiledTrainer
 
-ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
+ConfigLike = TrainConfig | ResolvedConfig | str | Path | Mapping[str, Any]
 STOP_PATIENCE = 1.0
 """Seconds that a run which was asked to stop waits for the user's alert hook."""
 Start = Literal["new", "resumed", "extended"]
@@ -112,11 +113,12 @@ def train(
     `source` and `argv` are recorded. `signals` stops a run in a thread.
     """
     objects, named = split_callbacks(callbacks)
-    written = as_config(cfg, {**fields, **({"callbacks": named} if named else {})})
+    resolved = resolved_config(cfg, {**fields, **({"callbacks": named} if named else {})})
     if env_fn is not None:
         check_env_fn(env_fn)
-        written = replace(written, env_id=env_fn_id(env_fn))
-    cfg = with_secrets(written)
+        resolved = resolved.with_values({"env_id": env_fn_id(env_fn)})
+    check_name(resolved.config.name)
+    cfg = with_secrets(resolved.config)
     threads = pinned_threads(cfg.training.num_threads, cfg.backend)
     with given_by_user(), supervised(signals) as signals, threads:
         trainer = build_trainer(cfg, env_fn)
@@ -124,7 +126,7 @@ def train(
             users = user_parts(cfg, objects, env_fn)
             if init_from is not None:
                 warm_start(trainer, cfg, init_from)
-            run = RunDir.create(written, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
+            run = RunDir.create(resolved, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
             with run.lock():
                 if objects:
                     run.update_info(callbacks=[object_name(item) for item in objects])
@@ -338,13 +340,15 @@ def train_ppo(
 # -- around a trainer -------------------------------------------------------------------------------------------------
 
 
-def as_config(cfg: ConfigLike, fields: Mapping[str, Any] | None = None) -> TrainConfig:
+def resolved_config(cfg: ConfigLike, fields: Mapping[str, Any] | None = None) -> ResolvedConfig:
     """The config that a caller means, with `fields` (dotted keys, any spelling) on top."""
-    if not fields:
-        if isinstance(cfg, TrainConfig):
-            return validate_config(cfg)
-        return parse_config(cfg) if isinstance(cfg, Mapping) else load_config(cfg)
-    return changed_config(config_to_mapping(cfg) if isinstance(cfg, TrainConfig) else cfg, fields, source="train()")
+    if fields:
+        if isinstance(cfg, TrainConfig | ResolvedConfig):
+            cfg = cfg.mapping if isinstance(cfg, ResolvedConfig) else config_to_mapping(cfg)
+        return resolve_changed(cfg, fields, source="train()")
+    if isinstance(cfg, TrainConfig | ResolvedConfig):
+        return as_resolved(cfg)
+    return resolve_mapping(cfg) if isinstance(cfg, Mapping) else resolve_config(cfg)
 
 
 def split_callbacks(given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -490,9 +494,8 @@ def checkpoint_manager(cfg: TrainConfig, run: RunDir, logger: Logger, sealing: S
 
 def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
     """Load the policy of another run, its newest or the given step; everything else starts fresh."""
-    name, _, step = init_from.partition(":") if not Path(init_from).exists() else (init_from, "", "")
-    source = RunDir.open(name, cfg.output_dir)
-    which = int(step) if step.isdigit() else (step or "latest")
-    checkpoint = CheckpointManager(source.path).load(which, parts={"policy"})
+    start = parse_run_step(init_from)
+    source = RunDir.open(start.run, cfg.output_dir)
+    checkpoint = CheckpointManager(source.path).load(start.checkpoint, parts={"policy"})
     with fitting(f"--init-from {init_from}: that policy", "it needs the network and the spaces of that run"):
         trainer.parts()["policy"].load_state_dict(checkpoint.parts["policy"])

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_training.config.loading import config_to_mapping, read_yaml, validate_config
+from rl_training.config.loading import ResolvedConfig, as_resolved, read_yaml
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.registry import did_you_mean
@@ -55,10 +55,10 @@ def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
         return claim_directory(Path(restore(cfg.output_dir)).expanduser(), name, SUBFOLDERS, "run")
 
 
-def public_config(cfg: TrainConfig, redactor: Redactor) -> dict[str, Any]:
+def public_config(cfg: TrainConfig | ResolvedConfig, redactor: Redactor) -> dict[str, Any]:
     """Every value of a config without its secrets, as a run directory keeps it."""
     # every value is in here, so what the file built on is no longer asked for
-    tree: dict[str, Any] = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})
+    tree: dict[str, Any] = redactor.mapping({**as_resolved(cfg).mapping, "base": None})
     return tree
 
 
@@ -76,6 +76,8 @@ class RunDir:
         """Hides this run's secrets in whatever else is written here."""
         self._place: Place | None = None
         """Set while this process has the run: it must stay where it is."""
+        self.written: Mapping[str, Any] | None = None
+        """The config without its secrets, as this object wrote it to a new run; None for a run that was opened."""
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
@@ -83,7 +85,7 @@ class RunDir:
     @classmethod
     def create(
         cls,
-        cfg: TrainConfig,
+        cfg: TrainConfig | ResolvedConfig,
         *,
         source: str | None = None,
         argv: Sequence[str] = (),
@@ -98,26 +100,28 @@ class RunDir:
         `group` the group of seeds and `sweep` the sweep it belongs to.
         """
         with GitQuery() as git_query:  # answers while the rest is written
-            return cls._create(cfg, git_query, source, argv, {"group": group, "sweep": sweep, "parent": parent})
+            relations = {"group": group, "sweep": sweep, "parent": parent}
+            return cls._create(as_resolved(cfg), git_query, source, argv, relations)
 
     @classmethod
     def _create(
         cls,
-        cfg: TrainConfig,
+        resolved: ResolvedConfig,
         git_query: GitQuery,
         source: str | None,
         argv: Sequence[str],
         relations: Mapping[str, str | None],
     ) -> RunDir:
         redactor = Redactor()
-        public = public_config(cfg, redactor)
+        public = public_config(resolved, redactor)
         redactor.warn_about_needed()
-        run = cls(make_run_dir(cfg), redactor)
+        run = cls(make_run_dir(resolved.config), redactor)
         try:
-            run._describe(cfg, public, git_query, source, argv, relations)
+            run._describe(resolved.config, public, git_query, source, argv, relations)
         except BaseException:
             shutil.rmtree(run.path, ignore_errors=True)  # half a description is no run
             raise
+        run.written = public
         return run
 
     def _describe(
