@@ -7,7 +7,6 @@ is a `ResolvedConfig`, which everything after the loader passes on: a config is 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +65,8 @@ class ResolvedConfig:
     @cached_property
     def sha256(self) -> str:
         """Hash of every field, the same however the config was written (1 or 1.0, lists or tuples)."""
+        import hashlib  # OpenSSL takes longer to load than this module, and help pages need no hash
+
         return hashlib.sha256(json.dumps(self.mapping, sort_keys=True).encode()).hexdigest()
 
     def with_values(self, changes: Mapping[str, Any]) -> ResolvedConfig:

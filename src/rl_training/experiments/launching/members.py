@@ -76,8 +76,8 @@ class RunSet(ABC):
         """By this very process, so that the user has just given all of it."""
         self.trusted = False
         """Agreed to by the user on this command line."""
-        self._configs: dict[int | None, TrainConfig] = {}
-        """Frozen configs of the trials that were read."""
+        self._configs: dict[Path, TrainConfig] = {}
+        """Frozen configs that were read, by their file."""
         self._owners: dict[str, str | None] = {}
         """Run directories that were looked at, and the group that each names."""
 
@@ -96,11 +96,12 @@ class RunSet(ABC):
 
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
-        if trial not in self._configs:
+        file = self.config_file(trial)
+        if file not in self._configs:
             stored = self.stored_config(trial)
             self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
-            self._configs[trial] = stored.read()
-        return self._configs[trial]
+            self._configs[file] = stored.read()
+        return self._configs[file]
 
     def stored_config(self, trial: int | None = None) -> StoredConfig:
         """The same as it is on the disk, with what says whose it is."""
