@@ -23,11 +23,12 @@ from rl_training.assembly.user_parts import UserParts, missing_objects, object_n
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
 from rl_training.config.loading import (
-    changed_config,
+    ResolvedConfig,
+    as_resolved,
     config_to_mapping,
-    load_config,
-    parse_config,
-    validate_config,
+    resolve_changed,
+    resolve_config,
+    resolve_mapping,
 )
 from rl_training.config.schema import PartConfig, TrainConfig
 from rl_training.envs.watch import EnvWatch
@@ -35,7 +36,7 @@ from rl_training.monitoring.alerts import MonitorCallback
 from rl_training.runs import index
 from rl_training.runs.budgets import Budget, budgets_json, read_budgets
 from rl_training.runs.directory import RunDir
-from rl_training.runs.names import env_fn_id
+from rl_training.runs.names import check_name, env_fn_id, parse_run_step
 from rl_training.runs.redaction import with_secrets
 from rl_training.runs.spaces import check_spaces, read_spaces, save_spaces
 from rl_training.system.error_text import describe
@@ -51,7 +52,7 @@ from rl_training.types import ConfigError, RLTrainingError
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
 
-ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
+ConfigLike = TrainConfig | ResolvedConfig | str | Path | Mapping[str, Any]
 STOP_PATIENCE = 1.0
 """Seconds that an interrupted run waits for the alert hook of the user."""
 Start = Literal["new", "resumed", "extended"]
@@ -90,17 +91,18 @@ def train(
     `source` and `argv` are recorded. `signals` stops a run in a thread.
     """
     objects, named = split_callbacks(callbacks)
-    written = as_config(cfg, {**fields, **({"callbacks": named} if named else {})})
+    resolved = resolved_config(cfg, {**fields, **({"callbacks": named} if named else {})})
     if env_fn is not None:
         check_env_fn(env_fn)
-        written = replace(written, env_id=env_fn_id(env_fn))
-    cfg = with_secrets(written)
+        resolved = resolved.with_values({"env_id": env_fn_id(env_fn)})
+    check_name(resolved.config.name)
+    cfg = with_secrets(resolved.config)
     threads = pinned_threads(cfg.training.num_threads, cfg.backend)
     with given_by_user(), supervised(signals) as signals, threads, closing(build_trainer(cfg, env_fn)) as trainer:
         users = user_parts(cfg, objects, env_fn)
         if init_from is not None:
             warm_start(trainer, cfg, init_from)
-        directory = RunDir.create(written, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
+        directory = RunDir.create(resolved, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
         with directory.lock():
             if objects:
                 directory.update_info(callbacks=[object_name(item) for item in objects])
@@ -316,13 +318,15 @@ def train_ppo(
 # -- what callers give ------------------------------------------------------------------------------------------------
 
 
-def as_config(cfg: ConfigLike, fields: Mapping[str, Any] | None = None) -> TrainConfig:
+def resolved_config(cfg: ConfigLike, fields: Mapping[str, Any] | None = None) -> ResolvedConfig:
     """The config that a caller means, with `fields` (dotted keys, any spelling) on top."""
-    if not fields:
-        if isinstance(cfg, TrainConfig):
-            return validate_config(cfg)
-        return parse_config(cfg) if isinstance(cfg, Mapping) else load_config(cfg)
-    return changed_config(config_to_mapping(cfg) if isinstance(cfg, TrainConfig) else cfg, fields, source="train()")
+    if fields:
+        if isinstance(cfg, TrainConfig | ResolvedConfig):
+            cfg = cfg.mapping if isinstance(cfg, ResolvedConfig) else config_to_mapping(cfg)
+        return resolve_changed(cfg, fields, source="train()")
+    if isinstance(cfg, TrainConfig | ResolvedConfig):
+        return as_resolved(cfg)
+    return resolve_mapping(cfg) if isinstance(cfg, Mapping) else resolve_config(cfg)
 
 
 def split_callbacks(given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -350,9 +354,8 @@ def show(text: str, cfg: TrainConfig) -> None:
 
 def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
     """Load the policy of another run, its newest or the given step; everything else starts fresh."""
-    name, _, step = init_from.partition(":") if not Path(init_from).exists() else (init_from, "", "")
-    source = RunDir.open(name, cfg.output_dir)
-    which = int(step) if step.isdigit() else (step or "latest")
-    checkpoint = CheckpointManager(source.path).load(which, parts={"policy"})
+    start = parse_run_step(init_from)
+    source = RunDir.open(start.run, cfg.output_dir)
+    checkpoint = CheckpointManager(source.path).load(start.checkpoint, parts={"policy"})
     with fitting(f"--init-from {init_from}: that policy", "it needs the network and the spaces of that run"):
         trainer.parts()["policy"].load_state_dict(checkpoint.parts["policy"])

@@ -9,14 +9,18 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import rl_training.cli
 from rl_training.cli import load_config, main
-from rl_training.cli.arguments import Arguments
-from rl_training.cli.commands import COMMANDS
+from rl_training.cli.commands import COMMANDS as TABLE
+from rl_training.cli.commands import load_command
+from rl_training.cli.commands.listings import presets
+from rl_training.cli.commands.listings.names import ListingOptions
 from rl_training.cli.output import print_json, stdout_for_the_result, table
 from rl_training.config.loading import config_to_mapping, preset_names, read_yaml
 from rl_training.registry import algorithms
@@ -24,6 +28,7 @@ from rl_training.types import RunError
 from rl_training.version import __version__
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = {name: load_command(name) for name in TABLE}
 Captured = pytest.CaptureFixture[str]
 
 
@@ -61,7 +66,7 @@ def test_every_command_has_a_page_with_its_flags_and_an_example(name: str, capsy
     code, out, err = outcome(capsys, f"{name} --help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage  rl {name}")
-    assert all(f"--{option.name}" in out for option in COMMANDS[name].options)
+    assert all(f"--{option.name}" in out for option in COMMANDS[name].flags)
     assert COMMANDS[name].examples[0] in out
 
 
@@ -311,8 +316,8 @@ def test_a_traceback_on_request(capsys: Captured, monkeypatch: pytest.MonkeyPatc
     assert err.splitlines()[-1].startswith("error: ")
 
 
-def raising(error: BaseException) -> object:
-    def command(arguments: Arguments) -> int:
+def raising(error: BaseException) -> Callable[[ListingOptions], int]:
+    def command(options: ListingOptions) -> int:
         raise error
 
     return command
@@ -333,7 +338,7 @@ def test_outcomes_of_a_command(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rl_training.cli.listings.presets_command", raising(error))
+    monkeypatch.setattr(presets, "COMMAND", replace(presets.COMMAND, run=raising(error)))
     got, out, err = outcome(capsys, "presets")
     assert (got, out) == (code, "")
     assert err.splitlines()[-1].startswith(last_line)

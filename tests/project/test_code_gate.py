@@ -46,8 +46,8 @@ KNOWN: dict[str, str] = {
     "checkpointing/state_tree.py:import_module": "ml_dtypes",
     "experiments/__init__.py:import_module": "names of the package",
     "experiments/launching/group_runner.py:Popen": "RunSet.command, which asks for consent",
-    "cli/__init__.py:import_module": "names in the table of commands",
-    "cli/sweep.py:execve": "this interpreter, with words of RunSet.command, which asks for consent",
+    "cli/commands/__init__.py:import_module": "names in the table of commands",
+    "cli/commands/many/sweep.py:execve": "this interpreter, with words of RunSet.command, which asks for consent",
 }
 
 

@@ -57,7 +57,8 @@ class Seal:
     def of(cls, run: RunDir) -> Seal:
         """The seal for checkpoints that this run saves now."""
         info = run.info()
-        config = sealed_fields(config_to_mapping(run.config(secrets=False)))
+        written = run.written if run.written is not None else config_to_mapping(run.config(secrets=False))
+        config = sealed_fields(written)
         return cls(str(info.get("id")), info.get("started"), config)
 
     @classmethod

@@ -1,4 +1,7 @@
-"""Configuration: the typed schema, and how files, flags and presets fill it."""
+"""Configuration: the typed schema, and how files, flags and presets fill it.
+
+Names are imported when first used: comparing rows of runs (`expressions`) needs none of them.
+"""
 
 from typing import TYPE_CHECKING
 

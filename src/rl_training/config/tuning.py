@@ -81,12 +81,12 @@ def is_tune_file(path: str | Path) -> bool:
 def load_tune(path: str | Path) -> TuneConfig:
     """A tuning file with its complete search space under canonical keys; all values and bounds are checked."""
     found = find_config(path)
-    return _resolved(found.read(), found.path.parent)
+    return resolve_tune(found.read(), found.path.parent)
 
 
 def parse_tune(mapping: Mapping[str, Any], *, source: str = "tuning") -> TuneConfig:
     """A tuning config from a mapping, whose paths are relative to the working directory."""
-    return _resolved(Document(plain_copy(mapping, source), source), Path.cwd())
+    return resolve_tune(Document(plain_copy(mapping, source), source), Path.cwd())
 
 
 def space_names() -> list[str]:
@@ -108,7 +108,8 @@ def _spaces() -> Path:
     return Path(str(resources.files("rl_training") / "search_spaces"))
 
 
-def _resolved(document: Document, folder: Path) -> TuneConfig:
+def resolve_tune(document: Document, folder: Path) -> TuneConfig:
+    """A tuning file as read, checked; `folder` is where its paths start."""
     check_kind(document, "tune")
     tune: TuneConfig | None
     tune, problems = check(TuneConfig, document.tree, lambda value: value)

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
@@ -54,6 +54,8 @@ class Document:
     tree: dict[str, Any]
     source: str
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    text: str = ""
+    """The file as it was written; empty for what is not a file."""
 
 
 def resolve_scalar(text: str) -> Any:
@@ -188,7 +190,8 @@ def read_document(path: Path, label: str | None = None) -> Document:
     """Read a config file; messages call it `label`, or its path."""
     source = label or str(path)
     text = read_text(path, source)
-    return parse_json(text, source) if path.suffix == ".json" else parse_yaml(text, source)
+    document = parse_json(text, source) if path.suffix == ".json" else parse_yaml(text, source)
+    return replace(document, text=text)
 
 
 def read_text(path: Path, source: str) -> str:

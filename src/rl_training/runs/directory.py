@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_training.config.loading import read_yaml
+from rl_training.config.loading import ResolvedConfig, as_resolved, read_yaml
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.runs import index
@@ -73,6 +73,8 @@ class RunDir:
         """Removes this run's secrets from everything else that is written here."""
         self._place: Place | None = None
         """Set while this process holds the run: the directory must not be moved or replaced."""
+        self.written: Mapping[str, Any] | None = None
+        """The config without its secrets, as this object wrote it to a new run; None for a run that was opened."""
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
@@ -80,7 +82,7 @@ class RunDir:
     @classmethod
     def create(
         cls,
-        cfg: TrainConfig,
+        cfg: TrainConfig | ResolvedConfig,
         *,
         source: str | None = None,
         argv: Sequence[str] = (),
@@ -95,26 +97,28 @@ class RunDir:
         the sweep it belongs to.
         """
         with GitQuery() as git_query:  # runs in the background while the rest is written
-            return cls._create(cfg, git_query, source, argv, {"group": group, "sweep": sweep, "parent": parent})
+            relations = {"group": group, "sweep": sweep, "parent": parent}
+            return cls._create(as_resolved(cfg), git_query, source, argv, relations)
 
     @classmethod
     def _create(
         cls,
-        cfg: TrainConfig,
+        resolved: ResolvedConfig,
         git_query: GitQuery,
         source: str | None,
         argv: Sequence[str],
         relations: Mapping[str, str | None],
     ) -> RunDir:
         redactor = Redactor()
-        public = public_config(cfg, redactor)
+        public = public_config(resolved, redactor)
         redactor.warn_about_needed()
-        run = cls(make_run_dir(cfg), redactor)
+        run = cls(make_run_dir(resolved.config), redactor)
         try:
-            run._describe(cfg, public, git_query, source, argv, relations)
+            run._describe(resolved.config, public, git_query, source, argv, relations)
         except BaseException:
             shutil.rmtree(run.path, ignore_errors=True)  # an incomplete directory would not be a run
             raise
+        run.written = public
         return run
 
     def _describe(

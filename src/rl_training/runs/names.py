@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from rl_training.registry import did_you_mean
 from rl_training.system.atomic_io import fsync_dir, make_folder
-from rl_training.types import RunError
+from rl_training.types import ConfigError, RunError
 
 MAX_PART = 80
 """Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
-RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "best"})
+RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "latest-group", "latest-sweep", "best"})
 """Names that already have another meaning in an output directory or on the command line."""
 INDEX = "index.sqlite"
 """File name of the index of an output directory; SQLite adds `-wal`, `-shm` and `-journal` files."""
@@ -81,6 +81,38 @@ def is_reserved(name: str) -> bool:
     """
     folded = name.casefold()
     return folded in RESERVED or folded.startswith(INDEX)
+
+
+def check_name(name: str | None) -> None:
+    """ConfigError where a run was given a reserved name, under which no command would find it."""
+    if name is not None and is_reserved(name):
+        reserved = ", ".join(sorted({*RESERVED, INDEX}))
+        raise ConfigError(f"a run cannot be named '{name[:MAX_PART]}': {reserved} are reserved; choose another name")
+
+
+class RunStep(NamedTuple):
+    """A run and one of its checkpoints, as typed."""
+
+    run: str
+    step: str
+    """Env steps, `latest` or `best`; empty where none was given."""
+
+    @property
+    def checkpoint(self) -> int | str:
+        """The checkpoint to load: a number of env steps, or a name."""
+        return int(self.step) if self.step.isdigit() else (self.step or "latest")
+
+
+def parse_run_step(text: str) -> RunStep:
+    """`RUN[:STEP]` as its two parts. A path that exists is a run, whatever characters it has.
+
+    >>> parse_run_step("baseline:2000"), parse_run_step("latest").checkpoint
+    (RunStep(run='baseline', step='2000'), 'latest')
+    """
+    if Path(text).exists():
+        return RunStep(text, "")
+    run, _, step = text.partition(":")
+    return RunStep(run, step)
 
 
 def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:

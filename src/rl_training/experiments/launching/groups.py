@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.loading import ResolvedConfig, as_resolved
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
 from rl_training.runs.finding import LATEST, DirectoryKind
-from rl_training.runs.names import claim_directory, name_part, readable_errors
+from rl_training.runs.names import check_name, claim_directory, name_part, parse_run_step, readable_errors
 from rl_training.runs.redaction import Redactor, with_secrets
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import RunError
@@ -58,7 +59,7 @@ class SeedGroup(RunSet):
     @classmethod
     def create(
         cls,
-        cfg: TrainConfig,
+        config: TrainConfig | ResolvedConfig,
         seeds: Sequence[int],
         *,
         argv: Sequence[str] = (),
@@ -67,17 +68,20 @@ class SeedGroup(RunSet):
         init_from: str | None = None,
     ) -> SeedGroup:
         """A new group with its config frozen: a file that is edited while members wait changes nothing for them."""
+        resolved = as_resolved(config)
+        cfg = resolved.config
+        check_name(cfg.name)
         output_dir = with_secrets(cfg).output_dir  # every variable is there before a member starts
         warm_start = None if init_from is None else pinned(init_from, output_dir)
         redactor = Redactor()
-        public = public_config(cfg, redactor)
+        public = public_config(resolved, redactor)
         redactor.warn_about_needed()
         name = f"{name_part(cfg.algo)}__{name_part(cfg.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
         with readable_errors(f"cannot create a group in output_dir '{cfg.output_dir}'"):
             path = claim_directory(Path(output_dir).expanduser() / FOLDER, name, SUBFOLDERS, "group")
-            resolved = dump_mapping(public)
-            atomic_write(path / "configs" / "resolved.yaml", resolved.encode())
-            text = resolved if source is None else redactor.text(source)
+            frozen = dump_mapping(public)
+            atomic_write(path / "configs" / "resolved.yaml", frozen.encode())
+            text = frozen if source is None else redactor.text(source)
             atomic_write(path / "configs" / "source.yaml", text.encode(errors="surrogateescape"))
         info = GroupInfo(
             id=path.name,
@@ -173,10 +177,10 @@ def group_directories(output_dir: Path) -> list[Path]:
 
 def pinned(init_from: str, output_dir: str) -> str:
     """`RUN[:STEP]` as a path and a step: `latest` would be another run, or another step of it, for every member."""
-    name, _, step = init_from.partition(":") if not Path(init_from).exists() else (init_from, "", "")
-    run = RunDir.open(name, output_dir)
-    manager = CheckpointManager(run.path)
-    found = {"": manager.latest_step(), "latest": manager.latest_step(), "best": manager.best_step()}.get(step, step)
+    named = parse_run_step(init_from)
+    run = RunDir.open(named.run, output_dir)
+    manager, step = CheckpointManager(run.path), named.checkpoint
+    found = manager.latest_step() if step == "latest" else manager.best_step() if step == "best" else step
     if found is None:
-        raise RunError(f"--init-from {init_from}: run '{run.path}' has no checkpoint '{step or 'latest'}'")
+        raise RunError(f"--init-from {init_from}: run '{run.path}' has no checkpoint '{step}'")
     return f"{run.path}:{found}"

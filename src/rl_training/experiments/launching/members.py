@@ -87,6 +87,8 @@ class RunSet(ABC):
         """Created by this process, so everything in it was just given by the user."""
         self.trusted = False
         """Agreed to by the user on this command line."""
+        self._configs: dict[Path, TrainConfig] = {}
+        """Frozen configs that were read, by their file."""
         self._owners: dict[str, str | None] = {}
         """Cache: run directory name to the group that its `run.json` names."""
 
@@ -157,9 +159,12 @@ class RunSet(ABC):
 
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
-        stored = self.stored_config(trial)
-        self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
-        return stored.read()
+        file = self.config_file(trial)
+        if file not in self._configs:
+            stored = self.stored_config(trial)
+            self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
+            self._configs[file] = stored.read()
+        return self._configs[file]
 
     def stored_config(self, trial: int | None = None) -> StoredConfig:
         """The config of a trial as stored on disk, with its seal."""

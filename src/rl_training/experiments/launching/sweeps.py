@@ -14,8 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.loading import config_to_mapping, load_config, parse_stored, read_yaml
-from rl_training.config.schema import TrainConfig
+from rl_training.config.loading import (
+    ConfigLayers,
+    ResolvedConfig,
+    config_to_mapping,
+    parse_stored,
+    read_config,
+    read_yaml,
+)
 from rl_training.config.sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.analysis.group_summary import (
@@ -29,7 +35,7 @@ from rl_training.experiments.launching.groups import SeedGroup, find_run_or_grou
 from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, no_record, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
 from rl_training.runs.finding import LATEST, DirectoryKind
-from rl_training.runs.names import claim_directory, name_part, readable_errors
+from rl_training.runs.names import check_name, claim_directory, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore, with_secrets
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import ConfigError, RunError
@@ -89,11 +95,13 @@ class Sweep(RunSet):
         """A new sweep with the config of every trial checked and frozen. `overrides` hold for all trials; `seeds` and
         `trials` take the place of the file's. Without any trial it is there to grow: see `add_trial`."""
         trials = trials_of(sweep) if trials is None else trials
-        configs = [_trial_config(sweep.base_config, overrides or {}, trial, i) for i, trial in enumerate(trials)]
+        base_config = read_config(sweep.base_config)
+        resolved = [_trial_config(base_config, overrides or {}, trial, i) for i, trial in enumerate(trials)]
+        configs = [one.config for one in resolved]
         if len({cfg.output_dir for cfg in configs}) > 1:
             raise ConfigError("the runs of a sweep lie in one output_dir; it cannot be swept")
         redactor = Redactor()
-        public = [public_config(cfg, redactor) for cfg in configs]
+        public = [public_config(one, redactor) for one in resolved]
         redactor.warn_about_needed()
         members = [
             Member(seed, public_sha256({**tree, "seed": seed}), trial=number)
@@ -102,8 +110,10 @@ class Sweep(RunSet):
         ]
         if len(members) > MAX_RUNS:
             raise ConfigError(f"a sweep of {len(members)} runs is too large; at most {MAX_RUNS}")
-        first = configs[0] if configs else _trial_config(sweep.base_config, overrides or {}, {}, 0)
-        base = public[0] if public else public_config(first, redactor)
+        start = resolved[0] if resolved else _trial_config(base_config, overrides or {}, {}, 0)
+        first = start.config
+        check_name(first.name)
+        base = public[0] if public else public_config(start, redactor)
         name = f"{name_part(first.algo)}__{name_part(first.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
         with readable_errors(f"cannot create a sweep in output_dir '{first.output_dir}'"):
             path = claim_directory(Path(restore(first.output_dir)).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
@@ -278,12 +288,14 @@ def _trial_name(trial: int | None) -> str:
     return f"trial_{trial or 0:03d}"
 
 
-def _trial_config(base: str, overrides: Mapping[str, Any], trial: Mapping[str, Any], number: int) -> TrainConfig:
+def _trial_config(
+    base: ConfigLayers, overrides: Mapping[str, Any], trial: Mapping[str, Any], number: int
+) -> ResolvedConfig:
     """What a trial trains, references as they are; a value that fits the base alone may still not fit beside the
     others of its trial, or a variable not be set."""
     try:
-        cfg = load_config(base, {**overrides, **trial})
-        with_secrets(cfg)
-        return cfg
+        resolved = base.resolve({**overrides, **trial})
+        with_secrets(resolved.config)
+        return resolved
     except ConfigError as error:
         raise ConfigError(f"trial {number} ({', '.join(trial)}): {error}") from None
