@@ -138,7 +138,7 @@ def evaluate(
     allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> dict[str, Any]:
-    """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints.
+    """Play `episodes` episodes with the policy of a run; returns the record that `rl eval --json` prints.
 
     `run` is a path, or a name inside `output_dir`; `video` the folder that a film of one episode is written to.
     `allow_changed_config` and `trust_plugins` are those of `load`.

@@ -33,12 +33,12 @@ OTHER_SEED = 4
 UPDATES = 6
 """Updates of a whole run; it is cut in the middle to see whether it can go on."""
 DRAWS = 10
-"""How often an action is drawn to see whether it stays where it may be."""
+"""Number of times an action is drawn to see whether it stays within its bounds."""
 
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """What a check that found no problem looked at."""
+    """What was checked, where no problem was found."""
 
     algorithm: str
     trained_on: tuple[str, ...]
@@ -90,7 +90,7 @@ def check_algorithm(
 
 @contextmanager
 def _named(algorithm: AlgorithmSpec | type | str) -> Iterator[str]:
-    """The name under which configs find the algorithm, registered for the moment if it has none."""
+    """The name under which configs find the algorithm; it is registered temporarily if it has none."""
     if isinstance(algorithm, str):
         yield algorithm
         return
@@ -129,7 +129,7 @@ def _check_on(subject: Subject) -> None:
             subject.fail(
                 f"two runs with the same seed differ after {half} updates, at {place}. Draw initial weights from "
                 'ctx.streams("init"), the noise of actions from the generator act() is given, everything else from a '
-                'stream such as ctx.streams("minibatch"); np.random and torch\'s own generator belong to nobody'
+                'stream such as ctx.streams("minibatch"); np.random and torch\'s global generator are in no checkpoint'
             )
         _evaluate(subject, trainer)
         subject.learn(trainer, UPDATES - half)

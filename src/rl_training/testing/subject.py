@@ -1,4 +1,4 @@
-"""One algorithm on one environment: how its runs are built, and how its mistakes are reported."""
+"""One algorithm on one environment: how its runs are built, and how problems are reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENVIRONMENTS = {
     "RLProbe/MaskedArms-v0": "an action mask",
     "FrozenLake-v1": "Discrete observations",
 }
-"""What `check_algorithm` trains on, and what is special about it."""
+"""Environments that `check_algorithm` trains on, and what each of them tests."""
 
 SEED = 3
 NUM_ENVS = 3
@@ -43,7 +43,7 @@ REPLAY_SIZE = 200
 
 
 class ConformanceError(RLTrainingError, AssertionError):
-    """A part does not do what the rest of the package relies on; the message says what and how to mend it."""
+    """A part does not do what the rest of the package relies on; the message says what, and how to fix it."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Subject:
 
     @contextmanager
     def trainer(self, seed: int = SEED) -> Iterator[tuple[HostTrainer, Watched]]:
-        """A run that is built and not begun, and its algorithm, whose updates are looked at."""
+        """A trainer that has not started, and its algorithm, wrapped so that each call is checked."""
         from rl_training.assembly.build import build_host
         from rl_training.assembly.lanes import check_supported
 
@@ -120,7 +120,7 @@ class Subject:
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Errors of the algorithm's own code, with the environment they happened on."""
+        """Report errors of the algorithm together with the environment they happened on."""
         try:
             yield
         except ConformanceError:
@@ -139,7 +139,7 @@ class Subject:
 
     @contextmanager
     def untouched(self, what: str) -> Iterator[None]:
-        """The generators that all code of a process shares stay where they are."""
+        """Fail if a global random generator is used inside."""
         before = global_random_state()
         yield
         after = global_random_state()
@@ -161,7 +161,7 @@ class Subject:
 
 @dataclass
 class Watched:
-    """An algorithm whose updates are looked at as they happen."""
+    """An algorithm whose calls are checked as they happen."""
 
     algorithm: Any
     subject: Subject

@@ -31,7 +31,7 @@ from rl_training.types import Metrics, Obs, StateDict, Stateful, VectorStep, cro
 
 
 class Callback:
-    """Base for your own: override what you need. `state_dict` and `load_state_dict` make its state part of a resume."""
+    """Base for your own: override what you need. With `state_dict` and `load_state_dict` its state is saved, too."""
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first step, also after a resume."""
@@ -84,7 +84,7 @@ class Evaluate(Protocol):
 
 class EvalCallback(Callback):
     """Evaluates at the start, every `eval_frequency` env steps and at the end; stops a run that has reached
-    `stop_at_return`. What it finds at the start is a row of evals.jsonl and nothing else."""
+    `stop_at_return`. The evaluation at the start only adds a row to evals.jsonl."""
 
     def __init__(self, evaluate: Evaluate, logger: Logger, training: TrainingConfig) -> None:
         self.evaluate = evaluate
@@ -273,7 +273,7 @@ class TraceCallback(Callback):
 
 
 class ProgressCallback(Callback):
-    """Feeds the progress bar or the plain lines. Only ever reads."""
+    """Updates the progress bar or prints plain lines; never changes the run."""
 
     def __init__(self, display: Display) -> None:
         self.display = display

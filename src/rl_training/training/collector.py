@@ -173,7 +173,7 @@ class Collector:
         self.lengths[ended] = 0
 
     def state_dict(self) -> StateDict:
-        """Everything but the observation: the environment gives that back when it is reset into its open episodes."""
+        """Everything but the observation, which a restored environment returns again at its first reset."""
         return {
             "rng": generator_state(self.rng),
             "carry": self.carry,
@@ -191,7 +191,7 @@ class Collector:
         self.obs = None
 
     def drop_open_episodes(self) -> None:
-        """Every environment starts a new episode with the next step; what was counted of the open ones is forgotten."""
+        """Every environment starts a new episode with the next step; counts of the episodes in progress are dropped."""
         self.is_first, self.resetting = np.ones(self.num_envs, bool), np.zeros(self.num_envs, bool)
         self.returns, self.lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         self.obs = None
@@ -214,7 +214,7 @@ def set_row(obs: Obs, row: int, value: Any) -> None:
 
 
 def numbers_of(infos: dict[str, Any], row: int, keys: Sequence[str]) -> dict[str, float]:
-    """The asked-for numbers of one environment out of Gymnasium's vector infos ({key: column, _key: present})."""
+    """Numbers of one environment from Gymnasium's vector infos ({key: column, _key: present}), for the given keys."""
     found: dict[str, float] = {}
     for key in keys:
         column, present = infos.get(key), infos.get(f"_{key}")
@@ -223,5 +223,5 @@ def numbers_of(infos: dict[str, Any], row: int, keys: Sequence[str]) -> dict[str
         try:
             found["success" if key == "is_success" else key] = float(cast(Any, column)[row])
         except (TypeError, ValueError):
-            continue  # not a number: asked for by the user, but nothing to average
+            continue  # requested by the user, but not a number that could be averaged
     return found

@@ -1,8 +1,8 @@
 """Compiled loop: a train step is a chunk of rollouts inside one XLA program. Evaluation and checkpoints are callbacks.
 
-A chunk ends where somebody wants to look: at the next evaluation, checkpoint or video, at the end of the budget, and
-after about half a second in any case, so that a signal or a NaN is acted upon. How long it is changes nothing that is
-computed or logged: each rollout has its own row, as in the host lane.
+A chunk ends where something is due: the next evaluation, checkpoint or video, the end of the budget, and after about
+half a second in any case, so that a signal or a NaN is acted upon. Its length changes nothing that is computed or
+logged: each rollout has its own row, as in the host lane.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK_SECONDS = 0.5
 
 
 class Position:
-    """Where the compiled environments are: their states, the policy's memory, and the sums of the open episodes."""
+    """State of the compiled environments, memory of the policy, and returns and lengths of the episodes in progress."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
@@ -103,9 +103,9 @@ class CompiledTrainer(Trainer):
         self.rollout_steps = self.num_steps * self.num_envs
         self.schedule = algorithm.functions.replay
         self.buffer = SavedRing(self.position, self.progress) if self.schedule is not None else None
-        """The ring of an off-policy algorithm, as checkpoints know it."""
+        """The replay ring of an off-policy algorithm, as checkpoints store it."""
         self.pace = 1
-        """Rollouts that take about CHUNK_SECONDS."""
+        """Number of rollouts that take about CHUNK_SECONDS."""
         if driver.together is not None:
             driver.together.join()
 
@@ -128,7 +128,7 @@ class CompiledTrainer(Trainer):
         return self.history[-1].metrics
 
     def evaluate(self, *, episodes: int, first: int = 0) -> EvalResult:
-        """Greedy episodes on the JAX environment."""
+        """Play greedy episodes on the JAX environment."""
         assert self.evaluation is not None, "asked for by training.eval_lane"
         agent = self.algorithm
         returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed, episodes, first)
@@ -146,12 +146,12 @@ class CompiledTrainer(Trainer):
         return min(self.pace, *(-(-way // rollout) for way in ways))
 
     def _set_pace(self, count: int, seconds: float) -> None:
-        """Grows from one rollout, whose time is that of compiling, by at most a factor of eight."""
+        """Adapt the length of chunks: from one rollout, whose time includes compilation, up to eightfold each time."""
         wanted = int(count * CHUNK_SECONDS / max(seconds, 1e-6))
         self.pace = max(1, min(wanted if self.progress.updates else 8, 8 * self.pace, MAX_ROLLOUTS))
 
     def _reports(self, count: int, record: Record) -> list[Report]:
-        """What each rollout of a chunk did; moves `progress`."""
+        """Report what each rollout of a chunk did; moves `progress`."""
         columns = {name: np.asarray(column)[:count].tolist() for name, column in record.metrics.items()}
         rewards, terminated, truncated = map(np.asarray, record[1:4])
         updates = np.asarray(record.updates)[:count].tolist()
@@ -168,7 +168,7 @@ class CompiledTrainer(Trainer):
         return reports
 
     def _check(self, faults: Faults) -> None:
-        """Stop at the first update of a chunk that met a NaN or Inf, by the name of what held it."""
+        """Stop at the first update of a chunk with a NaN or Inf; the error names the tensor."""
         if self.guard.level == "off" or are_none(faults):
             return
         for k, report in enumerate(self.history):
@@ -188,6 +188,6 @@ class CompiledTrainer(Trainer):
         return parts if self.buffer is None else {**parts, "buffer": self.buffer}
 
     def close(self) -> None:
-        """Nothing to release: environments are arrays. Runs that go together go on without this one."""
+        """Leave the runs that share a program with this one; there is nothing else to release."""
         if self.driver.together is not None:
             self.driver.together.leave()

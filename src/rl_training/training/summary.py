@@ -1,4 +1,4 @@
-"""The end of a run in words and numbers: metrics.json, where the time went, what to type next."""
+"""The summary of a finished run: metrics.json, where the time went, what to type next."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def last_values(path: Path) -> dict[str, Any]:
 
 
 def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason: str) -> str:
-    """What a user reads when the run is over."""
+    """The text that a user reads at the end of a run."""
     steps, elapsed = trainer.progress.env_steps, trainer.clock.elapsed
     lines = [
         f"{'stopped' if trainer.interrupted else 'finished'}: {reason}",
@@ -64,7 +64,7 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
 
 
 def finished_text(run: RunDir, trainer: Trainer) -> str:
-    """What a user reads who resumes a run that has nothing left to do."""
+    """The text that a user reads who resumes a finished run."""
     progress, limit = trainer.progress, trainer.total_episodes
     by_episodes = trainer.decided is None and limit is not None and progress.episodes >= limit
     go_on = command(run, "resume", f" --total-timesteps {2 * progress.env_steps}")
@@ -86,14 +86,14 @@ def evaluate_next(run: RunDir) -> str:
 
 
 def command(run: RunDir, verb: str, flags: str = "") -> str:
-    """What to type next; in Python where the environment was a function, which no command line can give."""
+    """The next command to type; a Python call where the environment was given as a function."""
     if env_fn_of(str(run.info().get("env_id"))) is None:
         return f"rl {verb} {run.path}{flags}"
     return f"rl_training.{'evaluate' if verb == 'eval' else verb}('{run.path}', env_fn=...)"
 
 
 def time_breakdown(trainer: Trainer) -> str:
-    """Shares of the wall time, largest first, with what nobody claimed as other."""
+    """Shares of the wall time, largest first, and the rest as other."""
     elapsed = max(trainer.clock.elapsed, 1e-9)
     parts = sorted(trainer.clock.seconds.items(), key=lambda item: -item[1])
     shares = [f"{name} {100 * value / elapsed:.0f}%" for name, value in parts if value / elapsed >= 0.005]
