@@ -378,8 +378,8 @@ optimizers = Registry(
         "rmsprop": "torch.optim:RMSprop",
     },
 )
-JAX_OPTIMIZERS = {"adamw": "optax:adamw", "rmsprop": "optax:rmsprop"}
-"""What the same names stand for with backend jax."""
+OPTAX_NAMES = ("adamw", "rmsprop")
+"""Names that stand for the optax function of that name with backend jax."""
 dynamics = Registry("dynamics")
 
 register_algorithm = algorithms.register

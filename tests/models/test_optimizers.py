@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+import rl_training
 from rl_training.hparams.optimizer import OptimizerConfig
 from rl_training.models.optimization import Adam, FlatParameters, TorchOptimizer, build_optimizer
-from rl_training.registry import optimizers, register_optimizer
+from rl_training.registry import dynamics, optimizers
 from rl_training.types import CheckpointError, ConfigError
 
 CASES: list[tuple[str, type[torch.optim.Optimizer], dict[str, Any]]] = [
@@ -137,4 +138,9 @@ def test_one_of_your_own_is_registered_by_a_decorator() -> None:
         moved = steps(module, build(module, "signs", factor=2.0), range(1), None)
     assert set(((before - moved) / 0.02).abs().round(decimals=3).unique().tolist()) <= {0.0, 1.0}
     assert float((before - moved).abs().max()) == pytest.approx(0.02, rel=1e-4)
-    assert register_optimizer == optimizers.register
+
+
+def test_the_decorators_are_at_the_top_of_the_package() -> None:
+    assert rl_training.register_optimizer == optimizers.register
+    assert rl_training.register_dynamics == dynamics.register
+    assert dynamics.names() == []

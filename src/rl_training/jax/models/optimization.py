@@ -11,7 +11,7 @@ import numpy as np
 
 from rl_training.hparams.optimizer import ADAM, OptimizerConfig
 from rl_training.jax.types import Hyper
-from rl_training.registry import JAX_OPTIMIZERS, check_call, import_own, optimizers
+from rl_training.registry import OPTAX_NAMES, check_call, optimizers
 from rl_training.types import ConfigError
 
 BETA1, BETA2 = 0.9, 0.999
@@ -104,17 +104,17 @@ def build_optimizer(cfg: OptimizerConfig) -> Optimizer:
 
 
 def _creator(name: str) -> Callable[..., Any]:
-    if name not in JAX_OPTIMIZERS:
+    if name not in OPTAX_NAMES:
         creator: Callable[..., Any] = optimizers.get(name)
         return creator
     try:
-        import optax  # noqa: F401
+        import optax
     except ImportError as error:
         raise ConfigError(
             f"optimizer '{name}' with backend: jax needs optax; pip install 'rl-training[jax]', or take adam"
         ) from error
-    own: Callable[..., Any] = import_own(JAX_OPTIMIZERS[name], "optimizer")
-    return own
+    built_in: Callable[..., Any] = getattr(optax, name)
+    return built_in
 
 
 def _transformation(made: Any, what: str) -> Any:
