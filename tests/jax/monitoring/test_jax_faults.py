@@ -137,10 +137,10 @@ def test_a_program_is_prepared_beside_other_work(own_cache: Path, state: str) ->
         file.write_bytes(file.read_bytes()[:-1])
     program = Program(twice, "a test")
     program.prepare(jax.ShapeDtypeStruct((), np.float32))
-    began = program.coming
+    began = program.pending
     assert began is not None
     program.prepare(jax.ShapeDtypeStruct((), np.float32))
-    assert program.coming is began, "prepared once"
+    assert program.pending is began, "prepared once"
     assert float(program(np.float32(3.0))) == 6.0
     assert (began.result() is None) == (state == "damaged"), "a damaged one is compiled at its first call"
     assert len(programs()) == 1
