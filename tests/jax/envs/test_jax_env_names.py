@@ -1,4 +1,4 @@
-"""From a name to a JAX environment, and from there to an ordinary Gymnasium one."""
+"""Finding and building JAX environments by name, and adapting them to Gymnasium."""
 
 from __future__ import annotations
 

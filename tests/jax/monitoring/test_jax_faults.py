@@ -1,4 +1,4 @@
-"""What goes wrong in a compiled run is named; what was compiled is kept and found again, and nothing else is loaded."""
+"""Non-finite values in a compiled run are named; compiled programs are stored and reused; nothing else is loaded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 class Broken:
-    """Pays 1 in each of six steps."""
+    """An environment with reward 1 in each of six steps, unless one of its functions is broken."""
 
     observation_space = BoxSpec(np.full(1, -9.0, np.float32), np.full(1, 9.0, np.float32), FLOAT)
     action_space = DiscreteSpec(2)

@@ -1,4 +1,4 @@
-"""Runs as one vmapped program: the learning curves of solo runs, whoever joins, leaves or fails beside them."""
+"""Runs in one vmapped program have the learning curves of solo runs, whichever runs join, leave or fail."""
 
 from __future__ import annotations
 
