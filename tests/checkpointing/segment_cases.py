@@ -1,4 +1,4 @@
-"""A ring that grows, whose every row says which one it is and in which life it was made."""
+"""A growing ring whose rows hold their own number and the life (the n-th start of the run) that wrote them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAPACITY = 400
 
 
 class Ring:
-    """What a replay buffer is to a checkpoint."""
+    """A stand-in for a replay buffer."""
 
     def __init__(self, capacity: int = CAPACITY, life: int = 0) -> None:
         self.columns = {"obs": np.zeros((capacity, 3), np.float32), "row": np.zeros(capacity, np.int64)}
@@ -43,7 +43,7 @@ class Ring:
 
     @classmethod
     def of(cls, parts: dict[str, Any], life: int = 0, capacity: int = CAPACITY) -> Ring:
-        """Goes on where a checkpoint was."""
+        """A ring restored from a checkpoint."""
         ring = cls(capacity, life)
         rows: RowSource = parts["buffer"]["rows"]
         assert parts["buffer"]["written"] == parts["progress"]["env_steps"] == rows.stop
@@ -82,7 +82,7 @@ def needed_files(run_dir: Path, steps: list[int]) -> set[str]:
 
 
 def saved_ring(run_dir: Path, writtens: tuple[int, ...], **keywords: Any) -> tuple[CheckpointManager, Ring]:
-    """A run with a checkpoint whenever so many rows were written."""
+    """A run with a checkpoint at each of these numbers of written rows."""
     manager = CheckpointManager(run_dir, **keywords)
     ring = Ring()
     for written in writtens:

@@ -1,4 +1,4 @@
-"""Logs of rows: a checkpoint writes what is new, leans on what is there, and gives back every row bit for bit."""
+"""Row logs: a checkpoint writes new rows, reuses existing segments, and restores every row bit for bit."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_resumed_log_leans_on_what_is_there(run_dir: Path) -> None:
 
 
 def test_rows_of_another_life_are_never_taken_for_ours(run_dir: Path) -> None:
-    """After a rewind the rows behind it are made anew and may differ; the old ones must not come back."""
+    """After a rewind the rows after that point are written again and may differ; the old ones must not come back."""
     saved_ring(run_dir, (100, 200, 300))
     manager = CheckpointManager(run_dir)
     ring = Ring.of(manager.load(200).parts, life=1)

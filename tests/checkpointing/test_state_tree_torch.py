@@ -1,4 +1,4 @@
-"""Torch tensors are taken as they are, on any device and in any layout; they come back as arrays with the same bits."""
+"""Torch tensors on any device and in any layout are saved, and loaded as arrays with the same bits."""
 
 from __future__ import annotations
 

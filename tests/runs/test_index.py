@@ -1,4 +1,4 @@
-"""The index keeps every row whose call returned, whoever is killed, and is never able to harm a run."""
+"""The index keeps every row whose call returned, whichever process is killed, and never disturbs a run."""
 
 from __future__ import annotations
 

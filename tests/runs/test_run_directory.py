@@ -1,4 +1,4 @@
-"""What a run directory says, how it is found again, and that no secret gets into it."""
+"""The content of a run directory, how it is found again, and that it contains no secrets."""
 
 from __future__ import annotations
 

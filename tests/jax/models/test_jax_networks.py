@@ -188,8 +188,8 @@ def test_an_episode_begins_with_nothing_remembered() -> None:
 
 @pytest.mark.parametrize("truncated_share", [0.0, 0.2, 1.0])
 def test_the_value_of_what_followed_is_that_of_the_next_row_or_asked_for(truncated_share: float) -> None:
-    """Where an episode goes on it is that of the next row, and where it was cut or the rollout ends that of the true
-    next observation; where it terminated nobody looks at it."""
+    """Within an episode it is that of the next row, at a truncation or the end of the rollout that of the true next
+    observation; after termination it is not used."""
     steps, envs = 9, 4
     ctx = BuildContext(OBS, DiscreteSpec(3), num_envs=envs, streams=Streams(3), normalize_obs=True)
     learner, rng = Learner(ctx, PPOConfig()), np.random.default_rng(0)
@@ -276,7 +276,8 @@ def test_a_cue_is_remembered_until_it_is_asked_for(algo: str, lane: str, blanks:
 
 
 def resumed_halfway(cfg: TrainConfig, steps: int) -> tuple[Any, Any]:
-    """What policies carried at the checkpoint in the middle and at the end of a run that ends as one without it."""
+    """The policy's carry at a checkpoint halfway and at the end of the resumed run, whose result equals that of an
+    uninterrupted run."""
     whole, half, resumed = (build_trainer(cfg) for _ in range(3))
     whole.run(steps)
     half.run(steps // 2)

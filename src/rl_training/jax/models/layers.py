@@ -46,11 +46,6 @@ def linear(rng: np.random.Generator, inputs: int, outputs: int, *, kind: str = "
     return {"weight": weight, "bias": np.zeros(outputs, np.float32)}
 
 
-def named(prefix: str, params: Params) -> Params:
-    """The parameters of a layer under `prefix.name`."""
-    return {f"{prefix}.{name}": value for name, value in params.items()}
-
-
 def affine(params: Params, layer: str, x: Any) -> Any:
     """x @ weight + bias of the named layer."""
     return product(x, params[f"{layer}.weight"]) + params[f"{layer}.bias"]

@@ -12,7 +12,8 @@ from typing import Any
 from rl_training.config.schema import BackboneConfig
 from rl_training.jax.checks import check_network
 from rl_training.jax.models.backbones import Network, cnn, gru, mlp
-from rl_training.jax.models.layers import ACTIVATIONS, FEW_OUTPUTS, Params, affine, encode, library, linear, named
+from rl_training.jax.models.layers import ACTIVATIONS, FEW_OUTPUTS, Params, affine, encode, library, linear
+from rl_training.jax.pytrees import named
 from rl_training.registry import check_call, did_you_mean, networks, networks_for
 from rl_training.types import ACTION_MASK, ConfigError, SpaceSpec
 

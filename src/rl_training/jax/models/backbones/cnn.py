@@ -12,7 +12,8 @@ import numpy as np
 from rl_training.config.schema import BackboneConfig
 from rl_training.jax.models.backbones.base import Network
 from rl_training.jax.models.backbones.mlp import dense_layers
-from rl_training.jax.models.layers import ACTIVATIONS, Params, encode, named
+from rl_training.jax.models.layers import ACTIVATIONS, Params, encode
+from rl_training.jax.pytrees import named
 from rl_training.numerics.encoding import leaf_features, observation_leaves, picture_axes, pictures_of
 from rl_training.numerics.initial_weights import GAINS, weight_matrix
 from rl_training.types import BoxSpec, ConfigError, SpaceSpec

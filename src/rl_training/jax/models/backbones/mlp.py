@@ -10,7 +10,8 @@ import numpy as np
 
 from rl_training.config.schema import BackboneConfig
 from rl_training.jax.models.backbones.base import Network
-from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, layer_norm, linear, named
+from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, layer_norm, linear
+from rl_training.jax.pytrees import named
 from rl_training.numerics.encoding import leaf_features, observation_leaves
 from rl_training.numerics.initial_weights import GAINS
 from rl_training.types import SpaceSpec

@@ -10,7 +10,8 @@ import numpy as np
 from rl_training.config.schema import BackboneConfig
 from rl_training.jax.models.backbones.base import Network
 from rl_training.jax.models.backbones.mlp import mlp
-from rl_training.jax.models.layers import Params, affine, named, sigmoid, tanh
+from rl_training.jax.models.layers import Params, affine, sigmoid, tanh
+from rl_training.jax.pytrees import named
 from rl_training.numerics.initial_weights import weight_matrix
 from rl_training.types import ConfigError, SpaceSpec
 

@@ -1,4 +1,4 @@
-"""Catch, four rooms and deep sea against plain Python forms of the same games, written apart from them."""
+"""Catch, four rooms and deep sea against independent plain Python implementations of the same games."""
 
 from __future__ import annotations
 
