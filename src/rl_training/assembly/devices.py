@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from rl_training.config.schema import TrainConfig
+from rl_training.system.imports import without_collections
 from rl_training.system.threads import blas_threads, set_blas_threads
 from rl_training.types import ConfigError
 
@@ -50,7 +51,8 @@ def pinned_threads(count: int, backend: str = "torch") -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    import torch
+    with without_collections():  # usually the first import of torch in a process
+        import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(count)
