@@ -78,7 +78,7 @@ def test_help_is_reached_three_ways(capsys: Captured) -> None:
 
 def test_train_help_has_every_field_with_sentence_type_and_default(capsys: Captured) -> None:
     out = " ".join(outcome(capsys, "train --help")[1].split())
-    assert "--env.num-envs Environments stepped side by side. (int; default 4)" in out
+    assert "--env.num-envs Number of parallel environments. (int; default 4)" in out
     assert "--hparams.clip-coef The probability ratio is clipped to 1 +- this. (float or schedule" in out
     assert "hparams of ppo Clipped-surrogate policy optimisation." in out
 

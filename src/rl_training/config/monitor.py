@@ -43,7 +43,7 @@ class AlertRuleConfig:
 
 @dataclass(frozen=True)
 class DebugConfig:
-    """Detailed diagnostics of every update, in `debug/` of the run; slow, and changes no results."""
+    """Diagnostics of every update, in `debug/` of the run; slow, and changes no result."""
 
     __pydantic_config__ = STRICT
 
