@@ -33,8 +33,8 @@ from rl_training.version import __version__
 
 KEPT = 64
 """Largest number of programs in the folder; the least recently used are removed."""
-PACKAGE = Path(__file__).parents[2]
-"""The folder with all source files that a program can be made of."""
+PACKAGE = next(folder for folder in Path(__file__).parents if folder.name == "rl_training")
+"""The folder of the package, wherever in it this module is."""
 
 
 _pending: list[Future[Any]] = []
@@ -189,9 +189,9 @@ def shapes(args: tuple[Any, ...]) -> str:
 
 @cache
 def surroundings() -> str:
-    """The part of the key that is constant in a process: versions, processor, and the state of the package's files."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    """Everything that a program depends on and that does not change while a process runs: versions, processor, and size
+    and modification time of every Python file of the package."""
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(PACKAGE.rglob("*.py"))]
     versions = (__version__, jax.__version__, version("jaxlib"), platform.python_version(), platform.platform())
     return f"{versions} {processor()} {stamps}"
 
