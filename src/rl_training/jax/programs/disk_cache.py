@@ -32,7 +32,7 @@ from rl_training.system.atomic_io import atomic_write
 from rl_training.version import __version__
 
 KEPT = 64
-"""Largest number of programs in the folder; the least recently used are removed."""
+"""Programs in the folder; the oldest go first."""
 PACKAGE = next(folder for folder in Path(__file__).parents if folder.name == "rl_training")
 """The folder of the package, wherever in it this module is."""
 
