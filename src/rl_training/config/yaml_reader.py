@@ -7,13 +7,13 @@ any input the only exception is ConfigError, in bounded time and memory.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def resolve_scalar(text: str) -> Any:
         raise ValueError(f"{text} is not a finite number")
     convert: Callable[[str], int | float]
     if BASED_INT.fullmatch(text):
-        convert = partial(int, base=0)
+        convert = functools.partial(int, base=0)
     elif INT.fullmatch(text):
         convert = int
     elif FLOAT.fullmatch(text):

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rl_training.config.loading import config_to_mapping, validate_config
 from rl_training.config.schema import TrainConfig
 from rl_training.runs.foreign_code import foreign_code
 from rl_training.runs.redaction import Redactor
@@ -19,13 +18,6 @@ from rl_training.trust.consent import FLAG, current
 
 SEAL = "trust_seal"
 """Field of `run.json` that proves that the run was created on this machine; see `trust/`."""
-
-
-def public_config(cfg: TrainConfig, redactor: Redactor) -> dict[str, Any]:
-    """Every field of a config with its secrets replaced, as a run directory stores it."""
-    # all values are included, so the files that the config was based on are no longer needed
-    tree: dict[str, Any] = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})
-    return tree
 
 
 def public_sha256(public: Mapping[str, Any]) -> str:

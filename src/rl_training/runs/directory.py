@@ -16,12 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_training.config.loading import read_yaml
+from rl_training.config.loading import config_to_mapping, read_yaml, validate_config
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.registry import did_you_mean
 from rl_training.runs import index
-from rl_training.runs.description import SEAL, git_facts, public_config, public_sha256, run_info, timestamp
+from rl_training.runs.description import SEAL, git_facts, public_sha256, run_info, timestamp
 from rl_training.runs.lock import Holder, RunLock, read_holder
 from rl_training.runs.names import Names, age, claim_directory, env_fn_of, name_part, pick, readable_errors
 from rl_training.runs.redaction import Redactor, restore
@@ -63,6 +63,13 @@ def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
         return claim_directory(Path(restore(cfg.output_dir)).expanduser(), name, SUBFOLDERS, "run")
 
 
+def public_config(cfg: TrainConfig, redactor: Redactor) -> dict[str, Any]:
+    """Every value of a config without its secrets, as a run directory keeps it."""
+    # every value is in here, so what the file built on is no longer asked for
+    tree: dict[str, Any] = redactor.mapping({**config_to_mapping(validate_config(cfg)), "base": None})
+    return tree
+
+
 class RunDir:
     """One run on disk: paths, config, `run.json`, lock."""
 
@@ -71,7 +78,7 @@ class RunDir:
         self.redactor = redactor or Redactor()
         """Removes this run's secrets from everything else that is written here."""
         self._place: Place | None = None
-        """Set while this process holds the run: the directory must not be moved or replaced."""
+        """Set while this process has the run: it must stay where it is."""
 
     def __repr__(self) -> str:
         return f"RunDir({str(self.path)!r})"
@@ -93,7 +100,7 @@ class RunDir:
         file it came from; `parent` the run (and step) it was warm-started from; `group` the group of seeds and `sweep`
         the sweep it belongs to.
         """
-        with GitQuery() as git_query:  # runs in the background while the rest is written
+        with GitQuery() as git_query:  # answers while the rest is written
             return cls._create(cfg, git_query, source, argv, {"group": group, "sweep": sweep, "parent": parent})
 
     @classmethod
@@ -339,7 +346,7 @@ def metrics_sha256(path: Path) -> str:
 
 
 def run_directories(output_dir: Path) -> list[Path]:
-    """All runs directly inside `output_dir`, oldest first by the time stamp in their name."""
+    """All runs directly inside `output_dir`, oldest first by the stamp in their name."""
     try:
         entries = [entry for entry in output_dir.iterdir() if (entry / "run.json").is_file()]
     except OSError:

@@ -48,7 +48,7 @@ ARGUMENTS: frozenset[Path] = frozenset(
         ("env", "wrappers", "*", "kwargs", "**"),
         ("network", "actor", "kwargs", "**"),
         ("network", "critic", "kwargs", "**"),
-        ("hparams", "**"),  # only of installed plugins: the hyperparameters of built-in algorithms are typed fields
+        ("hparams", "**"),  # of an installed plugin: those of the package's algorithms have fields
     }
 )
 """Arguments of built-in parts: plain words are allowed (a map, a mode), but no paths, addresses or names of code."""

@@ -21,7 +21,7 @@ from rl_training.types import RunError
 MAX_PART = 80
 """Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
 RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "best"})
-"""Names that already have another meaning in an output directory or on the command line."""
+"""What an output directory, or a command, already calls something else."""
 INDEX = "index.sqlite"
 """File name of the index of an output directory; SQLite adds `-wal`, `-shm` and `-journal` files."""
 _STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
