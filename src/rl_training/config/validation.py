@@ -1,4 +1,4 @@
-"""A tree under canonical keys to typed values, or every problem with it at once, in a user's words.
+"""A tree under canonical keys to typed values, or every problem with it at once, in the spelling of the file.
 
 pydantic does the checking; this file translates its report to paths, expectations and suggestions. What is reported is
 taken out and the rest checked again, so that a wrong type does not hide a value out of range beside it.
