@@ -98,7 +98,7 @@ def test_nothing_is_overwritten(there: str, tmp_path: Path, capsys: Captured) ->
         ("../up", "try 'up'"),
         ("é", "try 'my_part'"),
         ("random", "random.py); try 'my_random'"),
-        ("sys", "'sys' is the name of a module that is there already (built-in); try 'my_sys'"),
+        ("sys", "'sys' is the name of a module that exists already (built-in); try 'my_sys'"),
         ("torch", "torch/__init__.py); try 'my_torch'"),
     ],
 )
