@@ -1,0 +1,148 @@
+"""Convolutional encoders: pictures to features, channels last inside.
+
+Frames stay bytes until they are on the device. The factor 1/255 is folded into the first convolution's weights, which
+spares a pass over the picture. Inputs and weights are in torch's `channels_last` memory format, which takes a quarter
+less time on CPUs and is what GPUs want.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rl_training.models.initialization import linear
+from rl_training.numerics.initial_weights import GAINS, weight_matrix
+from rl_training.numerics.pictures import (
+    FEATURES,
+    IMPALA_FILTERS,
+    PLANS,
+    Convolution,
+    PictureLayout,
+    convolved,
+    impala_sizes,
+)
+
+RELU_GAIN = GAINS["relu"]
+
+
+def conv2d(rng: np.random.Generator, channels: int, plan: Convolution, kind: str) -> nn.Conv2d:
+    """A convolution with weights from `rng`, in channels_last format, and biases 0."""
+    layer = nn.Conv2d(channels, plan.filters, plan.kernel, plan.stride, plan.padding, device="meta")
+    layer = layer.to_empty(device="cpu").to(memory_format=torch.channels_last)
+    weight = weight_matrix(rng, plan.filters, channels * plan.kernel**2, kind, RELU_GAIN)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weight.reshape(plan.filters, channels, plan.kernel, plan.kernel)))
+        cast(Tensor, layer.bias).zero_()
+    return layer
+
+
+class PictureEncoder(nn.Module):
+    """Convolutions with ReLUs over one picture, then a linear layer: (B, *picture) to (B, out_features)."""
+
+    def __init__(
+        self,
+        name: str,
+        layout: PictureLayout,
+        encoder: str,
+        rng: np.random.Generator,
+        *,
+        features: int | None = None,
+        kind: str = "orthogonal",
+    ) -> None:
+        super().__init__()
+        self.layout = layout
+        if encoder == "impala":
+            sizes = impala_sizes(layout)
+            self.convolutions: nn.Module = ResidualStages(layout.channels, rng, kind)
+        else:
+            sizes = convolved(layout, encoder, name)
+            layers: list[nn.Module] = []
+            for (channels, _, _), plan in zip(sizes, PLANS[encoder], strict=False):
+                layers += [conv2d(rng, channels, plan, kind), nn.ReLU()]
+            self.convolutions = nn.Sequential(*layers)
+        self.out_features = FEATURES[encoder] if features is None else features
+        self.projection = linear(rng, math.prod(sizes[-1]), self.out_features, kind=kind, gain=RELU_GAIN)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        first, *rest = cast(nn.Sequential, self.convolutions)
+        x = self._first(first, self.as_channels(pictures))
+        for layer in rest:
+            x = layer(x)
+        # (B, C, H, W) in the order of the logical axes, so that the layer behind does not depend on the memory format
+        return torch.relu(self.projection(x.flatten(1)))
+
+    def as_channels(self, pictures: Tensor) -> Tensor:
+        """(B, *picture) to (B, channels, height, width) in channels_last format, as floats of the picture's own scale."""
+        layout = self.layout
+        moved = pictures.permute(0, *(1 + axis for axis in layout.axes))
+        folded = moved.reshape(-1, layout.channels, layout.height, layout.width)
+        return folded.to(torch.float32, memory_format=torch.channels_last)
+
+    def _first(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """The first convolution with the scale of the picture folded into its weights."""
+        if self.layout.scale == 1.0:
+            return cast(Tensor, layer(x))
+        convolution = layer.entry if isinstance(layer, ResidualStage) else cast(nn.Conv2d, layer)
+        weight = convolution.weight * self.layout.scale
+        y = F.conv2d(x, weight, convolution.bias, convolution.stride, convolution.padding)
+        return layer.after_entry(y) if isinstance(layer, ResidualStage) else y
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int, rng: np.random.Generator, kind: str) -> None:
+        super().__init__()
+        plan = Convolution(channels, 3, 1, 1)
+        self.first, self.second = conv2d(rng, channels, plan, kind), conv2d(rng, channels, plan, kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, x + self.second(torch.relu(self.first(torch.relu(x)))))
+
+
+class ResidualStage(nn.Module):
+    """A convolution, a halving by maxima, two residual blocks."""
+
+    def __init__(self, inputs: int, filters: int, rng: np.random.Generator, kind: str, *, last: bool) -> None:
+        super().__init__()
+        self.entry = conv2d(rng, inputs, Convolution(filters, 3, 1, 1), kind)
+        self.blocks = nn.Sequential(ResidualBlock(filters, rng, kind), ResidualBlock(filters, rng, kind))
+        self.last = last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after_entry(self.entry(x))
+
+    def after_entry(self, x: Tensor) -> Tensor:
+        x = self.blocks(F.max_pool2d(x, 3, 2, 1))
+        return torch.relu(x) if self.last else x
+
+
+class ResidualStages(nn.Sequential):
+    """The residual network of IMPALA (Espeholt et al. 2018): three stages, a ReLU at the end."""
+
+    def __init__(self, channels: int, rng: np.random.Generator, kind: str) -> None:
+        inputs = (channels, *IMPALA_FILTERS[:-1])
+        count = len(IMPALA_FILTERS)
+        super().__init__(
+            *(
+                ResidualStage(before, filters, rng, kind, last=number == count - 1)
+                for number, (before, filters) in enumerate(zip(inputs, IMPALA_FILTERS, strict=True))
+            )
+        )
+
+
+def shifted(pictures: Tensor, offsets: Tensor, pad: int) -> Tensor:
+    """Pictures (B, C, H, W) moved by `offsets` (B, 2), rows and columns in 0..2*pad, edges repeated outwards.
+
+    The random shift of DrQ (Kostrikov et al. 2020, arXiv:2004.13649) for given offsets; `pad` leaves a picture as it is.
+    """
+    height, width = pictures.shape[-2:]
+    rows = (torch.arange(height, device=pictures.device) + offsets[:, :1] - pad).clamp(0, height - 1)  # (B, H)
+    columns = (torch.arange(width, device=pictures.device) + offsets[:, 1:] - pad).clamp(0, width - 1)  # (B, W)
+    batch = torch.arange(len(pictures), device=pictures.device)[:, None, None]
+    return pictures.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
