@@ -95,6 +95,55 @@ Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu", "ident
 
 
 @dataclass(frozen=True)
+class EncoderConfig:
+    """How observations become features before the fully connected layers; a plain name stands for `{type: ...}`."""
+
+    __pydantic_config__ = SECTION
+
+    type: Literal["auto", "mlp", "nature", "small", "impala", "grid"] = "auto"
+    """auto takes convolutions for pictures (nature from 36 pixels on, else grid) and flattens the rest; mlp flattens
+    pictures too; nature (Mnih et al. 2015), small (Mnih et al. 2013), impala (residual), grid (3x3, for few cells)."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Encoders of single observation keys, where they differ: `{camera: impala, map: mlp}`."""
+    features: int | None = None
+    """Width of the linear layer behind the convolutions; null takes the encoder's own (nature 512, small 256)."""
+    channels: Literal["auto", "first", "last"] = "auto"
+    """Which axis of a picture holds its channels; auto decides by its shape."""
+    random_shift: int = 0
+    """Pixels by which algorithms that learn from replay move pictures at random (DrQ); 0 does not."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "features", low=1, high=MAX_PARTS)
+        check_range(self, "random_shift", low=0, high=MAX_PARTS)
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """What a network remembers of the episode, behind its layers; a plain name stands for `{type: ...}`."""
+
+    __pydantic_config__ = SECTION
+
+    type: Literal["none", "gru", "lstm", "transformer"] = "none"
+    """none; gru and lstm are recurrent; transformer attends to the last `window` steps."""
+    size: int = 64
+    """Width of the features that the memory gives."""
+    layers: int = 1
+    """Layers of the transformer."""
+    heads: int = 2
+    """Attention heads of the transformer; they divide `size`."""
+    window: int = 32
+    """Steps of the episode that a layer of the transformer looks at, the present one among them."""
+    gating: bool = False
+    """Gate the layers of the transformer as GTrXL does (Parisotto et al. 2019)."""
+
+    def __post_init__(self) -> None:
+        for name in ("size", "layers", "heads", "window"):
+            check_range(self, name, low=1, high=MAX_PARTS)
+        if self.type == "transformer" and self.size % self.heads:
+            raise ConfigError(f"memory.size {self.size} is not a multiple of memory.heads {self.heads}")
+
+
+@dataclass(frozen=True)
 class BackboneConfig:
     """The body of a network: from an observation to features."""
 
@@ -106,6 +155,10 @@ class BackboneConfig:
     """Width of each hidden layer; gru: the last one has memory; cnn: the layers behind the convolutions."""
     activation: Activation = "tanh"
     """Non-linearity after each hidden layer."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """From observations to the input of the hidden layers: convolutions for pictures."""
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    """What the network remembers of the episode."""
     layer_norm: bool = False
     """Layer normalisation before each activation."""
     init: Literal["orthogonal", "xavier", "kaiming", "lecun"] = "orthogonal"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rl_training.numerics.encoding import picture_axes
-from rl_training.types import BoxSpec, ConfigError, LeafSpec
+from rl_training.types import Array, BoxSpec, ConfigError, LeafSpec
 
 
 class Convolution(NamedTuple):
@@ -36,6 +36,10 @@ SMALLEST_FOR_NATURE = 36
 """Pictures below this many pixels leave nothing of the Nature convolutions; `auto` takes `grid` for them."""
 
 
+MAX_CODES = 32
+"""Bytes with upper bounds below this are codes."""
+
+
 class PictureLayout(NamedTuple):
     """How a picture arrives and what convolutions see: `axes` puts the channels first, stacked frames among them."""
 
@@ -43,12 +47,11 @@ class PictureLayout(NamedTuple):
     channels: int
     height: int
     width: int
-    is_bytes: bool
-
-    @property
-    def scale(self) -> float:
-        """What values are multiplied by to lie in 0..1."""
-        return 1.0 / 255.0 if self.is_bytes else 1.0
+    scale: float
+    """What values are multiplied by to lie in 0..1."""
+    codes: tuple[int, ...] = ()
+    """Where values are codes of kinds of things, not brightness: how many each channel knows. They are one-hot encoded,
+    so that `channels` is the sum of them."""
 
 
 def picture_layout(leaf: BoxSpec, channels: str = "auto") -> PictureLayout:
@@ -58,13 +61,24 @@ def picture_layout(leaf: BoxSpec, channels: str = "auto") -> PictureLayout:
     (12, 84, 84)
     """
     stacked = len(leaf.shape) - 3
-    axes = {
-        "auto": lambda: picture_axes(leaf.shape),
-        "first": lambda: (*range(stacked), stacked, stacked + 1, stacked + 2),
-        "last": lambda: (*range(stacked), stacked + 2, stacked, stacked + 1),
-    }[channels]()
+    if channels == "auto":
+        axes = picture_axes(leaf.shape)
+    else:
+        axes = (*range(stacked), *(stacked + axis for axis in ((0, 1, 2) if channels == "first" else (2, 0, 1))))
     *folded, height, width = (leaf.shape[axis] for axis in axes)
-    return PictureLayout(axes, math.prod(folded), height, width, leaf.dtype == np.uint8)
+    if codes := code_counts(leaf.high.transpose(axes).reshape(-1, height * width), leaf.dtype):
+        return PictureLayout(axes, sum(codes), height, width, 1.0, codes)
+    return PictureLayout(axes, math.prod(folded), height, width, 1.0 / 255.0 if leaf.dtype == np.uint8 else 1.0)
+
+
+def code_counts(high: Array, dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """How many codes each channel of a picture (channels, pixels) has; empty for pictures of brightness.
+
+    Bytes whose upper bounds are small and the same for all pixels of a channel are codes, as MiniGrid's are.
+    """
+    if dtype != np.uint8 or high.max() >= MAX_CODES or (high != high[:, :1]).any():
+        return ()
+    return tuple(int(bound) + 1 for bound in high[:, 0])
 
 
 def is_picture(leaf: LeafSpec) -> bool:
@@ -98,13 +112,15 @@ def convolved(layout: PictureLayout, encoder: str, name: str) -> list[tuple[int,
                 f"its convolution {number} looks at {convolution.kernel} x {convolution.kernel} of the {height} x "
                 f"{width} that are left; use encoder 'grid' or 'mlp'"
             )
-        after = ((side + 2 * convolution.padding - convolution.kernel) // convolution.stride + 1 for side in (height, width))
-        sizes.append((convolution.filters, *after))  # type: ignore[arg-type]
+        height, width = (
+            (side + 2 * convolution.padding - convolution.kernel) // convolution.stride + 1 for side in (height, width)
+        )
+        sizes.append((convolution.filters, height, width))
     return sizes
 
 
 def impala_sizes(layout: PictureLayout) -> list[tuple[int, int, int]]:
-    """(channels, height, width) before the first and after each stage of IMPALA: each halves the picture, rounding up."""
+    """(channels, height, width) before the first and after each stage of IMPALA, which halves the picture."""
     sizes = [(layout.channels, layout.height, layout.width)]
     for filters in IMPALA_FILTERS:
         _, height, width = sizes[-1]

@@ -33,7 +33,8 @@ RELU_GAIN = GAINS["relu"]
 def conv2d(rng: np.random.Generator, channels: int, plan: Convolution, kind: str) -> nn.Conv2d:
     """A convolution with weights from `rng`, in channels_last format, and biases 0."""
     layer = nn.Conv2d(channels, plan.filters, plan.kernel, plan.stride, plan.padding, device="meta")
-    layer = layer.to_empty(device="cpu").to(memory_format=torch.channels_last)
+    layer = layer.to_empty(device="cpu")
+    layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
     weight = weight_matrix(rng, plan.filters, channels * plan.kernel**2, kind, RELU_GAIN)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(weight.reshape(plan.filters, channels, plan.kernel, plan.kernel)))
@@ -77,10 +78,13 @@ class PictureEncoder(nn.Module):
         return torch.relu(self.projection(x.flatten(1)))
 
     def as_channels(self, pictures: Tensor) -> Tensor:
-        """(B, *picture) to (B, channels, height, width) in channels_last format, as floats of the picture's own scale."""
+        """(B, *picture) to floats (B, channels, height, width) in channels_last format, not scaled yet."""
         layout = self.layout
         moved = pictures.permute(0, *(1 + axis for axis in layout.axes))
-        folded = moved.reshape(-1, layout.channels, layout.height, layout.width)
+        folded = moved.reshape(len(pictures), -1, layout.height, layout.width)
+        if layout.codes:
+            planes = [F.one_hot(folded[:, i].long(), count) for i, count in enumerate(layout.codes)]  # (B, H, W, count)
+            return torch.cat(planes, dim=3).to(torch.float32).permute(0, 3, 1, 2)
         return folded.to(torch.float32, memory_format=torch.channels_last)
 
     def _first(self, layer: nn.Module, x: Tensor) -> Tensor:
@@ -139,7 +143,7 @@ class ResidualStages(nn.Sequential):
 def shifted(pictures: Tensor, offsets: Tensor, pad: int) -> Tensor:
     """Pictures (B, C, H, W) moved by `offsets` (B, 2), rows and columns in 0..2*pad, edges repeated outwards.
 
-    The random shift of DrQ (Kostrikov et al. 2020, arXiv:2004.13649) for given offsets; `pad` leaves a picture as it is.
+    The random shift of DrQ (Kostrikov et al. 2020, arXiv:2004.13649) for given offsets; `pad` moves nothing.
     """
     height, width = pictures.shape[-2:]
     rows = (torch.arange(height, device=pictures.device) + offsets[:, :1] - pad).clamp(0, height - 1)  # (B, H)

@@ -6,9 +6,10 @@ A memory stands behind an encoder and turns a row of its outputs into features t
     features, carry = memory.step(x, carry, is_first)        # acting: x (N, F), is_first (N,)
     features, trace = memory.follow(x, carry, is_first)      # learning: x (T, N, F), is_first (T, N)
 
-`follow` gives what T calls of `step` give, with gradients through all of them. Where `is_first` is set, what came before
-is forgotten: it changes no bit of what follows. `trace` knows the carry after every row, for values of observations that
-follow a row but are not the next one (the final observation of an episode), and where the next piece of a rollout begins.
+`follow` gives what T calls of `step` give, with gradients through all of them. Where `is_first` is set, what came
+before is forgotten: it changes no bit of what follows. `trace` knows the carry after every row: for values of
+observations that follow a row but are not the next one (the final observation of an episode), and for the next piece
+of a rollout.
 """
 
 from __future__ import annotations

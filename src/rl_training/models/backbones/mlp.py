@@ -63,6 +63,18 @@ def encode_leaf(leaf: LeafSpec, value: Tensor) -> Tensor:
     return flat / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
 
 
+def dense_layers(width: int, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Sequential:
+    """Fully connected layers of `cfg.hidden_dims` behind `width` inputs."""
+    layers: list[nn.Module] = []
+    for hidden in cfg.hidden_dims:
+        layers.append(linear(rng, width, hidden, kind=cfg.init, gain=GAINS.get(cfg.activation, 1.0)))
+        if cfg.layer_norm:
+            layers.append(nn.LayerNorm(hidden))
+        layers.append(ACTIVATIONS[cfg.activation]())
+        width = hidden
+    return nn.Sequential(*layers)
+
+
 class MLP(nn.Module):
     """Fully connected layers over the flattened observation; Dict observations through one encoder per key."""
 
@@ -71,15 +83,8 @@ class MLP(nn.Module):
         self.leaves = observation_leaves(space)
         self.named = isinstance(space, DictSpec)
         width = sum(leaf_features(leaf) for leaf in self.leaves.values())
-        layers: list[nn.Module] = []
-        for hidden in cfg.hidden_dims:
-            layers.append(linear(rng, width, hidden, kind=cfg.init, gain=GAINS.get(cfg.activation, 1.0)))
-            if cfg.layer_norm:
-                layers.append(nn.LayerNorm(hidden))
-            layers.append(ACTIVATIONS[cfg.activation]())
-            width = hidden
-        self.layers = nn.Sequential(*layers)
-        self.out_features = width
+        self.layers = dense_layers(width, cfg, rng)
+        self.out_features = cfg.hidden_dims[-1] if cfg.hidden_dims else width
 
     def encode(self, obs: TensorObs) -> Tensor:
         """Observations to flat features (B, F)."""

@@ -48,7 +48,7 @@ def _masked(inputs: Tensor, ages: Tensor) -> MemoryCarry:
     newest = ages[:, -1:]
     distance = torch.arange(ages.shape[1] - 1, -1, -1, device=ages.device)
     own = (ages >= 0) & (newest - distance == ages)
-    return {"inputs": inputs.masked_fill(~own[..., None], 0.0), "ages": torch.where(own, ages, torch.full_like(ages, -1))}
+    return {"inputs": inputs.masked_fill(~own[..., None], 0.0), "ages": ages.masked_fill(~own, -1)}
 
 
 class Transformer(nn.Module):
@@ -106,7 +106,7 @@ class Transformer(nn.Module):
 
 
 def _episodes(ages: Tensor) -> Tensor:
-    """Numbers that tell episodes apart along time: the index of their first step; -1 - index where there is no input."""
+    """Numbers that tell episodes apart: the index of their first step, and a negative one of its own for no input."""
     index = torch.arange(len(ages), device=ages.device)[:, None]
     return torch.where(ages >= 0, index - ages, -1 - index - len(ages))
 

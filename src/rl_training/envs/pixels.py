@@ -1,0 +1,70 @@
+"""Observations as rendered pictures: the wrapper `pixels` of `env.wrappers`, for dm_control, MuJoCo and others.
+
+Rendering is done in software where there is no GPU: 64 x 64 pixels of a MuJoCo scene take some 30 ms. MuJoCo draws
+through EGL, or OSMesa (`MUJOCO_GL=egl|osmesa`); this module chooses EGL where nothing is set and there is no display.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rl_training.envs.suites import Env
+from rl_training.types import Array, EnvError
+
+
+def prepare_rendering() -> None:
+    """Let MuJoCo draw without a screen."""
+    if "DISPLAY" not in os.environ:
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+class Pixels(gym.Wrapper[Any, Any, Any, Any]):
+    """`size` x `size` pictures (height, width, 3) in place of the observation, or beside it with `state: true`.
+
+    The environment must be built to draw into memory: the factory asks it for `render_mode="rgb_array"`.
+    """
+
+    wants_render_mode = "rgb_array"
+
+    def __init__(self, env: Env, *, size: int = 84, state: bool = False) -> None:
+        super().__init__(env)
+        if size < 1:
+            raise EnvError(f"wrapper 'pixels' needs a size of at least 1, not {size}")
+        if env.render_mode != "rgb_array":
+            raise EnvError(f"wrapper 'pixels' needs an environment that draws (render_mode='rgb_array'), not {env}")
+        self.size, self.state = size, state
+        picture = spaces.Box(0, 255, (size, size, 3), np.uint8)
+        if not state:
+            self.observation_space = picture
+        elif isinstance(env.observation_space, spaces.Dict):
+            self.observation_space = spaces.Dict({**env.observation_space.spaces, "pixels": picture})
+        else:
+            self.observation_space = spaces.Dict({"state": env.observation_space, "pixels": picture})
+
+    def observe(self, obs: Any) -> Any:
+        picture = resized(np.asarray(self.env.render()), self.size)
+        if not self.state:
+            return picture
+        return {**obs, "pixels": picture} if isinstance(obs, dict) else {"state": obs, "pixels": picture}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self.observe(obs), info
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self.observe(obs), reward, terminated, truncated, info
+
+
+def resized(picture: Array, size: int) -> Array:
+    """A picture (height, width, 3) of bytes at `size` x `size`; each pixel is the mean of the area it covers."""
+    if picture.shape[:2] == (size, size):
+        return picture.copy()
+    import cv2
+
+    return np.asarray(cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA))
