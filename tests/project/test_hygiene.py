@@ -18,6 +18,8 @@ from rl_training.version import __version__
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "rl_training"
 MAX_FILE_BYTES = 500_000
+LARGE_FILES = {ROOT / "tests" / "compat" / "rl_training-0.1.0.tar.gz"}
+"""Files that may be larger: the source of the old package, which the compat suite trains with."""
 
 # Spelt so that this file passes its own check.
 ROOTS = "|".join(("work", "root", "home", "Users", "farm"))
@@ -63,7 +65,7 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 FILES = list(walk(ROOT))
-TEXTS = {path: path.read_text() for path in FILES if path.suffix not in {".png", ".gif", ".mp4", ".ico"}}
+TEXTS = {path: path.read_text() for path in FILES if path.suffix not in {".png", ".gif", ".mp4", ".ico", ".gz"}}
 
 
 def places(pattern: re.Pattern[str], under: Path = ROOT) -> list[str]:
@@ -117,10 +119,8 @@ def test_source_has_no(what: str) -> None:
 
 
 def test_no_large_files() -> None:
-    large = [
-        f"{path.relative_to(ROOT)}: {path.stat().st_size}" for path in FILES if path.stat().st_size > MAX_FILE_BYTES
-    ]
-    assert large == []
+    large = {path: path.stat().st_size for path in FILES if path.stat().st_size > MAX_FILE_BYTES}
+    assert {path: size for path, size in large.items() if path not in LARGE_FILES} == {}
 
 
 def test_every_package_folder_says_why_it_is_designed_so() -> None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import rl_training
 from rl_training.assembly.build import build_trainer, check_supported
 from rl_training.config.loading import load_config, parse_config
 from rl_training.jax.programs import disk_cache as executables
@@ -126,6 +127,23 @@ def test_a_program_is_compiled_once_and_then_loaded(own_cache: Path, monkeypatch
     assert file.parent == own_cache
     monkeypatch.setattr(executables, "compile_and_save", None)
     assert float(Program(twice, "a test")(np.float32(4.0))) == 8.0, "loaded, since it could not have been compiled"
+
+
+def test_a_change_in_any_python_file_of_the_package_asks_for_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Path(rl_training.__file__).parent == executables.PACKAGE
+    monkeypatch.setattr(executables, "PACKAGE", tmp_path)
+    files = [tmp_path / name for name in ("top.py", "folder/inner.py", "folder/in/a/folder/deep.py")]
+    seen = {executables.surroundings.__wrapped__()}
+    for text in ("x = 1", "x = 123"):
+        for file in files:  # each is new at first, and changed afterwards
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            seen.add(executables.surroundings.__wrapped__())
+    assert len(seen) == 1 + 2 * len(files)
+    (tmp_path / "folder" / "README.md").write_text("prose")
+    assert executables.surroundings.__wrapped__() in seen
 
 
 @pytest.mark.parametrize("state", ["new", "kept", "damaged"])

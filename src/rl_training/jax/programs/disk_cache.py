@@ -33,8 +33,8 @@ from rl_training.version import __version__
 
 KEPT = 64
 """Programs in the folder; the oldest go first."""
-PACKAGE = Path(__file__).parents[2]
-"""Where the code that a program is made of can be."""
+PACKAGE = next(folder for folder in Path(__file__).parents if folder.name == "rl_training")
+"""The folder of the package, wherever in it this module is."""
 
 
 _coming: list[Future[Any]] = []
@@ -187,9 +187,9 @@ def shapes(args: tuple[Any, ...]) -> str:
 
 @cache
 def surroundings() -> str:
-    """What does not change while a process runs: versions, processor, and the state of the package's files."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    """Everything that a program depends on and that does not change while a process runs: versions, processor, and size
+    and modification time of every Python file of the package."""
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(PACKAGE.rglob("*.py"))]
     versions = (__version__, jax.__version__, version("jaxlib"), platform.python_version(), platform.platform())
     return f"{versions} {processor()} {stamps}"
 
