@@ -5,10 +5,11 @@ WORKERS ?= 2
 SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
-# The stamps carry the clone's place in their name: an environment that was copied or moved along is not taken for this one's.
+# The stamps carry the clone's place in their name, so an environment that was copied or moved along with it is made anew.
 PLACE := $(shell pwd -P | cksum | cut -d' ' -f1)
-INSTALLED := $(VENV)/.installed-$(PLACE)
-DOCS_INSTALLED := $(VENV)/.installed-docs-$(PLACE)
+CORE := $(VENV)/.core-$(PLACE)
+DEV := $(VENV)/.dev-$(PLACE)
+DOCS := $(VENV)/.docs-$(PLACE)
 BENCHMARKS := startup run
 
 # One thread per process: the networks are small, and the tests already run side by side.
@@ -18,56 +19,65 @@ unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install train test test-slow check format lint type sizes bench bench-scores docs clean
+.PHONY: help install install-core train test test-slow check format lint type sizes bench bench-scores docs clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-install: $(INSTALLED) ## create .venv with the pinned dependencies (every other command does it by itself)
+install: $(DEV) ## create .venv with everything: tests, JAX, plots, videos (other commands install what they need)
 
-$(INSTALLED): pyproject.toml constraints.txt tools/install.sh
+install-core: $(CORE) ## create .venv with what a first run needs
+
+$(CORE): pyproject.toml constraints.txt tools/install.sh
+	@tools/install.sh "$(PYTHON)" "$(VENV)"
+	@touch "$@"
+
+# A clone that was interrupted here is made anew as a whole, its core included: hence the first stamp.
+$(DEV): $(CORE)
 	@tools/install.sh "$(PYTHON)" "$(VENV)" dev
-	@touch "$@"
+	@touch "$(CORE)" "$@"
 
-$(DOCS_INSTALLED): $(INSTALLED)
-	@tools/install.sh "$(PYTHON)" "$(VENV)" dev,docs
-	@touch "$@"
+$(DOCS): $(CORE)
+	@tools/install.sh "$(PYTHON)" "$(VENV)" docs
+	@touch "$(CORE)" "$@"
 
-train: $(INSTALLED) ## train PPO on CartPole-v1 until it is solved
+train: $(CORE) ## train PPO on CartPole-v1 until it is solved
 	$(BIN)/rl train ppo/cartpole --seed $(SEED) --stop-at-return 475
-	@echo "rl is in $(BIN): after 'source $(BIN)/activate' try 'rl eval latest --video', 'rl presets' and 'rl --help'"
+	@echo "rl is in $(BIN): after 'source $(BIN)/activate' try 'rl eval latest', 'rl presets' and 'rl --help'"
+	@test -e "$(DEV)" || echo "'make install' adds videos, plots, JAX and what the tests need"
 
 test: lint type sizes ## lint, types, size hints and every fast test
 	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist worksteal
 
-test-slow: $(INSTALLED) ## the long tests: learning to published scores, faults
+test-slow: $(DEV) ## the long tests: learning to published scores, faults
 	$(BIN)/pytest -q -m slow -n $(WORKERS) --dist worksteal --timeout 3600
 
 check: test ## all of `make test`, and that the installed versions fit together
 	$(BIN)/python -m pip check
 
-format: $(INSTALLED) ## rewrite the code in the house format
+format: $(DEV) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lint: $(INSTALLED) ## ruff: rules and format, changing nothing
+lint: $(DEV) ## ruff: rules and format, changing nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-type: $(INSTALLED) ## mypy, strict
+type: $(DEV) ## mypy, strict
 	$(BIN)/mypy
 
-sizes: $(INSTALLED) ## list the files and functions that have grown large
+sizes: $(DEV) ## list the files and functions that have grown large
 	@$(BIN)/python tools/size_hints.py
 
-bench: $(INSTALLED) ## measure speed and memory beside the peers, into docs/benchmarks.md (an hour)
-	@for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+bench: $(DEV) ## measure speed and memory beside the peers, into docs/benchmarks.md (an hour; QUICK=1: minutes, writes nothing)
+	@for name in $(BENCHMARKS); do \
+		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(if $(QUICK),--quick) || exit 1; done
 
-bench-scores: $(INSTALLED) ## train every preset with its seeds and write docs/scores.md (hours)
+bench-scores: $(DEV) ## train every preset with its seeds and write docs/scores.md (hours)
 	$(BIN)/python benchmarks/scores.py
 	$(BIN)/python benchmarks/scores.py --backend jax
 
-docs: $(DOCS_INSTALLED) ## build the documentation into site/
+docs: $(DOCS) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 

@@ -17,6 +17,7 @@ from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.config.loading import load_config
 from rl_training.guards import part_suspects
+from rl_training.training.contract import inspected
 from rl_training.types import UpdateResult
 
 WARMUP = 5
@@ -42,7 +43,12 @@ def measure(preset: str, updates: int) -> tuple[float, float]:
             guard.seconds = cpu_seconds = 0.0
         before = trainer.progress.copy()
         metrics = trainer.train_step()
-        guard.check_update(metrics, algorithm, lambda: part_suspects({"policy": algorithm.policy.state_dict()}), before)
+        guard.check_update(
+            metrics,
+            inspected(algorithm).watched,
+            lambda: part_suspects({"policy": algorithm.policy.state_dict()}),
+            before,
+        )
     trainer.close()
     return cpu_seconds, guard.seconds
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.row_log import Lineage
+from rl_training.checkpointing.row_log import LogIdentity
 from rl_training.data import ReplayBuffer
 from rl_training.system.atomic_io import fault_hook
 
@@ -51,7 +51,7 @@ def states(buffer: ReplayBuffer) -> dict[str, dict[str, Any]]:
     state = buffer.state_dict()
     log = state["rows"]
     return {
-        "full": {**state, "rows": replace(log, lineage=Lineage())},
+        "full": {**state, "rows": replace(log, identity=LogIdentity())},
         "incremental": state,
         "one_copy": {**state, "rows": dict(log.columns)},
         "empty": {},

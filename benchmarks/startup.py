@@ -1,6 +1,6 @@
 """How long a user waits: `rl --help`, `import rl_training`, and from `rl train` to the first metrics of its run.
 
-    python benchmarks/startup.py [--repeats 5]
+    python benchmarks/startup.py [--repeats 5 | --quick]
 
 Prints the best and the median of fresh processes. The goals are 0.5 s for the help and 3 s for the first metrics.
 """
@@ -55,7 +55,9 @@ def has_progress(path: Path) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5, help="fresh processes per line (default 5)")
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--quick", action="store_true", help="one process per line")
+    arguments = parser.parse_args()
+    repeats = 1 if arguments.quick else arguments.repeats
     waits: dict[str, Callable[[], float]] = {
         "rl --help": lambda: seconds_of([*RL, "--help"]),
         "rl train --help": lambda: seconds_of([*RL, "train", "--help"]),

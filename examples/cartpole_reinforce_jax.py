@@ -35,7 +35,7 @@ backbone = mlp(env.observation_space, BackboneConfig(hidden_dims=(64, 64)))
 
 
 class Loop(NamedTuple):
-    """The whole program's state: weights, moments, where the environments are, and the key."""
+    """State of the whole program: weights, moments, environments and random key."""
 
     params: Any
     optimizer: AdamState
@@ -57,7 +57,7 @@ def logits(params: Any, obs: Any) -> Parameters:
 
 
 def step(params: Any, state: Any, drawn: Any) -> tuple[Any, dict[str, Any]]:
-    """One step of every environment; ended episodes start anew."""
+    """One step of every environment; ended episodes restart."""
     noise, fresh, key = drawn
     obs = env.obs(state)
     actions = actions_of.sample(logits(params, obs), noise, None, False)

@@ -70,7 +70,7 @@ def reset_seed(seed: int, env_index: int, reset_count: int) -> int:
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> nn.Linear:
-    """A layer with orthogonal weights and no bias at first."""
+    """A layer with orthogonal weights and zero bias."""
     tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)
     q *= np.sign(np.diag(r))
@@ -118,7 +118,7 @@ class Replay:
             "rewards": np.zeros(self.capacity, np.float32),
             "next_obs": np.zeros((self.capacity, obs_size), np.float32),
             "terminated": np.zeros(self.capacity, bool),
-            "ended": np.zeros(self.capacity, bool),  # terminated, or cut off
+            "ended": np.zeros(self.capacity, bool),  # terminated or truncated
         }
 
     def add(self, **rows: np.ndarray) -> None:
@@ -174,7 +174,7 @@ class RewardScale:
         self.open_returns = np.where(ended, 0.0, returns)
 
     def move(self) -> None:
-        """Take in the returns since the last move; batches are merged by their sums of squared deviations."""
+        """Merge the returns since the last update; batches are merged by their sums of squared deviations."""
         rows = np.concatenate(self.returns)
         total, delta = self.count + len(rows), rows.mean() - self.mean
         own = np.square(rows - rows.mean()).sum()
@@ -208,7 +208,7 @@ class Environments:
         return obs
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(rewards, terminated, terminated or cut off, true next observations); `obs` is what to act on next."""
+        """(rewards, terminated, terminated or truncated, true next observations); `obs` is what to act on next."""
         results = [env.step(action) for env, action in zip(self.envs, actions, strict=True)]
         rewards = np.array([result[1] for result in results], np.float32)
         terminated = np.array([result[2] for result in results])
@@ -216,7 +216,7 @@ class Environments:
         self.obs = next_obs.copy()
         for i, (_, reward, ended, cut, _) in enumerate(results):
             self.returns[i] += float(reward)
-            if ended or cut:  # a cut episode goes on in the targets: only `terminated` has no future
+            if ended or cut:  # a truncated episode still bootstraps: only `terminated` ends the return
                 self.obs[i] = self.reset(i)
                 self.finished.append(self.returns[i])
                 self.returns[i] = 0.0
@@ -251,7 +251,7 @@ def dqn_loss(network: nn.Sequential, target: nn.Sequential, rows: dict[str, Tens
 
 
 def clip_gradients(parameters: list[nn.Parameter], max_norm: float) -> None:
-    """Scale all gradients together down to a norm of `max_norm`."""
+    """Clip the global norm of the gradients to `max_norm`."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients]))
     scale = max_norm / (norm + 1e-6)

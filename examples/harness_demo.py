@@ -19,7 +19,7 @@ from rl_training.algorithms.random import RandomAgent, RandomConfig
 from rl_training.build_context import BuildContext
 from rl_training.config import EnvConfig, TrainConfig
 from rl_training.data.replay_buffer import ReplayBuffer
-from rl_training.data.storage import layout
+from rl_training.data.storage import Layout
 from rl_training.envs import make_env, make_vector_env
 from rl_training.envs.spaces import space_spec
 from rl_training.seeding import stream
@@ -59,16 +59,8 @@ def main() -> int:
     observation_space = space_spec(envs.single_observation_space)
     action_space = space_spec(envs.single_action_space)
     policy = RandomAgent(BuildContext(observation_space, action_space, num_envs=NUM_ENVS), RandomConfig())
-    (obs_shape, obs_dtype), (action_shape, action_dtype) = layout(observation_space), layout(action_space)
-    buffer = ReplayBuffer(
-        arguments.num_steps * NUM_ENVS,
-        obs_shape,
-        action_shape,
-        obs_dtype=obs_dtype,
-        action_dtype=action_dtype,
-        num_envs=NUM_ENVS,
-        rng=stream(cfg.seed, "buffer"),
-    )
+    layout = Layout.of(observation_space, action_space, NUM_ENVS)
+    buffer = ReplayBuffer(arguments.num_steps * NUM_ENVS, rng=stream(cfg.seed, "buffer"), **layout.keywords())
 
     started = perf_counter()
     stats = Collector(envs, policy, stream(cfg.seed, "actions")).collect(arguments.num_steps, buffer)

@@ -3,7 +3,7 @@
     rl train configs/algorithms/my_ppo_loss.yaml
 
 Networks, advantages, minibatches, schedules, checkpoints and the optimiser step stay PPO's. Only `loss` is overridden,
-and one hyperparameter added; PPO's fast kernel, which knows the gradient of PPO's own loss only, steps aside by itself.
+and one hyperparameter added; since PPO's fast kernel knows the gradient of PPO's own loss only, autograd is used.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_training import register_algorithm
-from rl_training.algorithms.on_policy import normalized
 from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.numerics.normalization import normalized
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def reset_seed(seed: int, env_index: int, reset_count: int) -> int:
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> nn.Linear:
-    """A layer with orthogonal weights and no bias at first."""
+    """A layer with orthogonal weights and zero bias."""
     tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)
     q *= np.sign(np.diag(r))
@@ -204,7 +204,7 @@ def ppo_loss(
 
 
 def clip_gradients(parameters: list[nn.Parameter], max_norm: float) -> None:
-    """Scale all gradients together down to a norm of `max_norm`."""
+    """Clip the global norm of the gradients to `max_norm`."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients]))
     scale = max_norm / (norm + 1e-6)

@@ -61,7 +61,7 @@ def reset_seed(seed: int, env_index: int, reset_count: int) -> int:
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> nn.Linear:
-    """A layer with orthogonal weights and no bias at first."""
+    """A layer with orthogonal weights and zero bias."""
     tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)
     q *= np.sign(np.diag(r))
@@ -168,7 +168,7 @@ def collect(envs: Environments, network: ActorCritic, num_steps: int, rng: np.ra
 def returns_and_advantages(
     rollout: Rollout, values: np.ndarray, network: ActorCritic, gamma: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What followed each action, discounted, and how much better that was than the critic expected.
+    """Discounted returns of each action, and their advantage over the critic's values.
 
     Episodes that were cut off, by their time limit or by the end of the rollout, are completed by the critic's value of
     the last observation. The sum runs over the critic's errors (a return is then their sum plus the value), which is
@@ -188,7 +188,7 @@ def returns_and_advantages(
 
 
 def reinforce_loss(network: ActorCritic, rows: dict[str, Tensor], ent_coef: float, vf_coef: float) -> Tensor:
-    """Log-probabilities weighed by normalised advantages, half the squared error of the values, the entropy bonus."""
+    """Log-probabilities weighted by normalised advantages, half the squared error of the values, the entropy bonus."""
     logprobs, entropy, values = network(rows["obs"], rows["actions"])
     advantages = rows["advantages"]
     advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
@@ -198,7 +198,7 @@ def reinforce_loss(network: ActorCritic, rows: dict[str, Tensor], ent_coef: floa
 
 
 def clip_gradients(parameters: list[nn.Parameter], max_norm: float) -> None:
-    """Scale all gradients together down to a norm of `max_norm`."""
+    """Clip the global norm of the gradients to `max_norm`."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients]))
     scale = max_norm / (norm + 1e-6)

@@ -75,7 +75,7 @@ def orthogonal(rng: np.random.Generator, inputs: int, outputs: int, gain: float)
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int, gain: float) -> nn.Linear:
-    """A layer with orthogonal weights and no bias at first."""
+    """A layer with orthogonal weights and zero bias."""
     layer = nn.Linear(inputs, outputs)
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(orthogonal(rng, inputs, outputs, gain)))
@@ -185,7 +185,7 @@ class Environments:
         self.obs = next_obs.copy()
         for i, (_, reward, ended, cut, _) in enumerate(results):
             self.returns[i] += float(reward)
-            if ended or cut:  # a cut episode goes on in the targets: only `terminated` has no future
+            if ended or cut:  # a truncated episode still bootstraps: only `terminated` ends the return
                 self.obs[i] = self.reset(i)
                 self.finished.append(self.returns[i])
                 self.returns[i] = 0.0

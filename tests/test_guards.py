@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.guards import Guard, is_finite, leaves, part_suspects, search, total_last
+from rl_training.guards import Guard, Held, gradient_suspects, is_finite, leaves, part_suspects, search, total_last
 from rl_training.types import NonFiniteError, Progress
 
 BAD = [math.nan, math.inf, -math.inf]
@@ -147,18 +147,11 @@ def test_gradients_are_searched_only_after_a_hit():
         guard.check_gradients(torch.tensor(math.inf), lambda: [("gradient of ", {"a": np.array([1e30])})])
 
 
-class Learner:
-    """Lists two tensors to be watched."""
-
-    def __init__(self, *tensors: Any) -> None:
-        self.tensors = tensors
-
-    def watched(self) -> Any:
-        return iter(self.tensors)
-
-
-def no_suspects() -> Any:
+def nothing() -> Any:
     return []
+
+
+no_suspects = nothing
 
 
 def test_an_update_is_judged_by_its_metrics_then_by_what_is_watched():
@@ -169,16 +162,16 @@ def test_an_update_is_judged_by_its_metrics_then_by_what_is_watched():
         "rollout/info/x": math.nan,
         "eval/return_min": math.inf,
     }
-    guard.check_update(fine, Learner(torch.ones(3), np.ones(3)), no_suspects, before)
-    guard.check_update(fine, object(), no_suspects, before)  # an algorithm that lists nothing
+    guard.check_update(fine, lambda: [torch.ones(3), np.ones(3)], no_suspects, before)
+    guard.check_update(fine, nothing, no_suspects, before)  # an algorithm that lists nothing
     bad = {"train/loss": math.nan, "train/policy_loss": 1.0, "train/value_loss": torch.tensor(math.nan)}
     with pytest.raises(NonFiniteError, match="train/value_loss is nan in update 3, which began at env step 64"):
-        guard.check_update(bad, object(), no_suspects, before)
-    watched = Learner(torch.ones(3), torch.tensor([math.inf]))
+        guard.check_update(bad, nothing, no_suspects, before)
+    watched = [torch.ones(3), torch.tensor([math.inf])]
     with pytest.raises(NonFiniteError, match="parameter w is inf"):
-        guard.check_update(fine, watched, lambda: [("parameter ", {"w": np.array(np.inf)})], before)
+        guard.check_update(fine, lambda: watched, lambda: [("parameter ", {"w": np.array(np.inf)})], before)
     with pytest.raises(NonFiniteError, match="number 1 of what watched"):
-        guard.check_update(fine, Learner(torch.ones(3), np.array([np.nan])), no_suspects, before)
+        guard.check_update(fine, lambda: [torch.ones(3), np.array([np.nan])], no_suspects, before)
 
 
 def test_full_searches_the_state_after_every_update_and_off_never_looks():
@@ -186,11 +179,11 @@ def test_full_searches_the_state_after_every_update_and_off_never_looks():
         return [("parameter ", {"w": np.array(np.nan)})]
 
     before = Progress()
-    Guard("cheap").check_update({}, object(), state, before)
+    Guard("cheap").check_update({}, nothing, state, before)
     with pytest.raises(NonFiniteError, match="parameter w"):
-        Guard("full").check_update({}, object(), state, before)
+        Guard("full").check_update({}, nothing, state, before)
     off = Guard("off")
-    off.check_update({"train/loss": math.nan}, Learner(np.array([np.nan])), state, before)
+    off.check_update({"train/loss": math.nan}, lambda: [np.array([np.nan])], state, before)
     off.check_batch(rollout(rewards=np.full((4, 3), np.nan)))
     off.check_state(state())
     off.check_gradients(torch.tensor(math.nan), state)
@@ -223,6 +216,46 @@ def test_state_is_named_as_a_user_knows_it():
     guard = Guard(progress=Progress(env_steps=32, updates=4))
     with pytest.raises(NonFiniteError, match="env/envs/0/reward is nan at env step 32, after update 4: the env"):
         guard.check_state(part_suspects(state))
+
+
+def test_a_bad_gradient_is_searched_for_from_cause_to_effect():
+    def tree(name: str) -> Any:
+        return {name: np.full(2, np.nan)}
+
+    alone = Held(
+        optimizers={"": tree("mean")},
+        parameters={"": tree("actor.bias")},
+        gradients={"": tree("actor.bias")},
+        losses={"loss": math.nan, "policy_loss": math.nan},
+        normalizer=tree("obs"),
+        reward_normalizer={"statistics": tree("mean"), "open_returns": np.full(2, np.nan)},
+    )
+    assert [prefix + path for prefix, held in gradient_suspects(alone) for path, _ in leaves(held, "")] == [
+        "optimizer/mean",
+        "reward_normalizer/open_returns",
+        "reward_normalizer/statistics/mean",
+        "normalizer/obs",
+        "parameter actor.bias",
+        "train/policy_loss",
+        "train/loss",
+        "gradient of actor.bias",
+    ]
+    several = Held(
+        optimizers={"q": tree("mean")},
+        parameters={"q": tree("bias"), "actor": tree("bias")},
+        gradients={"q": tree("bias")},
+        losses={},
+        targets={"q": tree("bias")},
+        batch={"indices": np.full(2, np.nan), **tree("rewards")},
+    )
+    assert [prefix + path for prefix, held in gradient_suspects(several) for path, _ in leaves(held, "")] == [
+        "sampled rewards",
+        "optimizer/q/mean",
+        "parameter q.bias",
+        "parameter actor.bias",
+        "target q.bias",
+        "gradient of q.bias",
+    ]
 
 
 def test_numbers_in_lists_and_scalars_are_seen():

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Install the package with its pinned dependencies into a virtual environment: tools/install.sh PYTHON VENV EXTRAS
-# Called by make. Safe to repeat: a finished environment is brought up to date, one that was interrupted or moved is made anew.
+# Install the package with its pinned dependencies into a virtual environment: tools/install.sh PYTHON VENV [EXTRAS]
+# Called by make. Without EXTRAS it installs the core, with them it adds to what is there. Safe to repeat: a finished
+# environment is brought up to date, one that was interrupted or moved is made anew.
 set -euo pipefail
 cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
-python=$1 venv=$2 extras=$3
+python=$1 venv=$2 extras=${3:-}
 unfinished="$venv/.unfinished"
 
 if ! version=$("$python" -c 'import platform; print(platform.python_version())' 2>/dev/null); then
@@ -24,11 +25,17 @@ if [ -e "$unfinished" ] || ! "$venv/bin/pip" --version 2>/dev/null | grep -qF "f
     fi
 fi
 
-echo "make: installing rl_training[$extras]; the first time takes a few minutes"
+# Extras are added to the package that is there; installing it again would build it again.
+if [ -z "$extras" ] || ! "$venv/bin/python" -m pip show --quiet rl-training 2>/dev/null; then
+    set -- -e ".${extras:+[$extras]}"
+else
+    set -- "rl-training[$extras]"
+fi
+echo "make: installing ${extras:+the extras $extras of }rl_training; the first time takes a few minutes"
 touch "$unfinished"
 # Once as an option and twice as variables: pip hands only the variables on to the environment that builds the package.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    "$venv/bin/python" -m pip install --quiet -c constraints.txt -e ".[$extras]"
+    "$venv/bin/python" -m pip install --quiet -c constraints.txt "$@"
 # As pip does for every other package: a tenth of a second less for each start where Python may not write beside its sources.
 "$venv/bin/python" -m compileall -q src
 rm "$unfinished"

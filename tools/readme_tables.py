@@ -3,7 +3,8 @@
 python tools/readme_tables.py [--check]
 
 A README has its table between two comments, `<!-- files -->` and `<!-- end of files -->`: a row per module, then a row
-per folder below it. The text around the table is written by hand.
+per folder below it. The text around the table is written by hand. `docs/code-layout.md` has the tree of the package and
+its layers in the same way; the layers are those of `tests/project/test_layering.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import ast
 import sys
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "rl_training"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "rl_training"
+LAYOUT_PAGE = ROOT / "docs" / "code-layout.md"
+LAYERING_TEST = ROOT / "tests" / "project" / "test_layering.py"
 BEGIN, END = "<!-- files -->", "<!-- end of files -->"
 LEFT_OUT = frozenset({"__pycache__", "templates"})
 
@@ -38,28 +42,62 @@ def table(folder: Path) -> str:
     return "\n".join(["| file | what it is |", "|---|---|", *rows])
 
 
+def tree() -> str:
+    """The package as a tree: a line per top-level module, then a line per folder."""
+    width = 24
+    modules = sorted(path for path in SOURCE.glob("*.py") if not path.name.startswith("__"))
+    lines = [f"{path.name:<{width}}{first_line(path)}" for path in modules]
+    for folder in folders():
+        if folder != SOURCE:
+            name = "  " * (len(folder.relative_to(SOURCE).parts) - 1) + f"{folder.name}/"
+            lines.append(f"{name:<{width}}{first_line(folder / '__init__.py')}")
+    return "\n".join(["```text", *lines, "```"])
+
+
+def layers() -> str:
+    """The layers of the package, the top one first."""
+    for node in ast.parse(LAYERING_TEST.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS":
+            text: str = ast.literal_eval(node.value)
+            return "\n".join(["```text", *reversed(text.split("\n")[1:-1]), "```"])
+    raise SystemExit(f"{LAYERING_TEST.name} has no LAYERS")
+
+
+def between(text: str, marks: tuple[str, str], content: str, where: str) -> str:
+    """The text with what stands between two marks replaced."""
+    begin, end = marks
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise SystemExit(f"{where}: no place for what is written there; add the lines '{begin}' and '{end}'")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
 def with_table(text: str, folder: Path) -> str:
     """The text of a README with its table brought up to date."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{folder.name}/README.md: no place for the table; add the lines '{BEGIN}' and '{END}'")
-    return f"{before}{BEGIN}\n{table(folder)}\n{END}{after}"
+    return between(text, (BEGIN, END), table(folder), f"{folder.name}/README.md")
+
+
+def with_layout(text: str) -> str:
+    """The text of the layout page with tree and layers brought up to date."""
+    text = between(text, ("<!-- tree -->", "<!-- end of tree -->"), tree(), LAYOUT_PAGE.name)
+    return between(text, ("<!-- layers -->", "<!-- end of layers -->"), layers(), LAYOUT_PAGE.name)
+
+
+def up_to_date() -> dict[Path, str]:
+    """Every file that this tool writes into, and what it should say."""
+    pages = {folder / "README.md": with_table((folder / "README.md").read_text(), folder) for folder in folders()}
+    return {**pages, LAYOUT_PAGE: with_layout(LAYOUT_PAGE.read_text())}
 
 
 def main() -> int:
-    stale = []
-    for folder in folders():
-        readme = folder / "README.md"
-        text = readme.read_text()
-        fresh = with_table(text, folder)
-        if fresh != text:
-            stale.append(str(readme.relative_to(SOURCE.parent)))
-            if "--check" not in sys.argv[1:]:
-                readme.write_text(fresh)
+    stale = {path: text for path, text in up_to_date().items() if path.read_text() != text}
     if stale and "--check" in sys.argv[1:]:
-        print("stale, run python tools/readme_tables.py:", ", ".join(stale))
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        print("stale, run python tools/readme_tables.py:", names)
         return 1
+    for path, text in stale.items():
+        path.write_text(text)
     return 0
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rl_training.assembly.build import build_algorithm, check_supported, eval_env_maker, need_env_fn, resolve_algorithm
+from rl_training.assembly.algorithm import build_algorithm, resolve_algorithm
 from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.environments import EnvFn, eval_env_maker, need_env_fn
+from rl_training.assembly.lanes import check_supported
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
 from rl_training.config.schema import TrainConfig
@@ -22,8 +23,6 @@ from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
 from rl_training.training.evaluation import evaluate_policy
 from rl_training.types import Array, ConfigError, Policy
-
-EnvFn = Callable[[], Any]
 
 
 class SavedPolicy:
@@ -139,7 +138,7 @@ def evaluate(
     allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> dict[str, Any]:
-    """Play `episodes` episodes with a run's policy; the record that `rl eval --json` prints.
+    """Play `episodes` episodes with the policy of a run; returns the record that `rl eval --json` prints.
 
     `run` is a path, or a name inside `output_dir`; `video` the folder that a film of one episode is written to.
     `allow_changed_config` and `trust_plugins` are those of `load`.

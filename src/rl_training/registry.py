@@ -276,6 +276,34 @@ class Registry:
         return f"known: {', '.join(self.names())}; " if self._entries else ""
 
 
+class RegistryView(Mapping[str, Any]):
+    """A registry as a read-only mapping: names to parts, each imported when it is first asked for.
+
+    Iteration, `len` and `in` import nothing. New entries come through `register`, not through the view.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._registry:
+            known = self._registry.names()
+            raise KeyError(f"unknown {self._registry.kind} '{name}'{did_you_mean(name, known)}")
+        return self._registry.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._registry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registry.names())
+
+    def __len__(self) -> int:
+        return len(self._registry.names())
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} of kind {self._registry.kind}: {', '.join(self)}>"
+
+
 ALGORITHMS = ("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq")
 algorithms = Registry(
     "algorithm",
@@ -345,6 +373,17 @@ loggers = Registry(
     },
 )
 callbacks = Registry("callback")
+optimizers = Registry(
+    "optimizer",
+    {
+        "adam": "rl_training.models.optimization:Adam",
+        "adamw": "torch.optim:AdamW",
+        "rmsprop": "torch.optim:RMSprop",
+    },
+)
+OPTAX_NAMES = ("adamw", "rmsprop")
+"""Names that stand for the optax function of that name with backend jax."""
+dynamics = Registry("dynamics")
 
 register_algorithm = algorithms.register
 register_network = networks.register
@@ -353,3 +392,12 @@ register_wrapper = wrappers.register
 register_buffer = buffers.register
 register_logger = loggers.register
 register_callback = callbacks.register
+register_optimizer = optimizers.register
+register_dynamics = dynamics.register
+
+ALGORITHM_REGISTRY = RegistryView(algorithms)
+"""Algorithm names to their `AlgorithmSpec`."""
+NETWORK_REGISTRY = RegistryView(networks)
+"""Backbone names to their classes; those of JAX alone are functions."""
+ENVIRONMENT_REGISTRY = RegistryView(environments)
+"""Environments registered here by name. Gymnasium's own ids are not in it: see `rl_training.envs.list_envs`."""

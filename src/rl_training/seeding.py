@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
+MAX_SEED = 2**32 - 1
+"""Largest root seed: one 32-bit word of a SeedSequence."""
+
 
 def _word(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
 def stream(seed: int, name: str, index: int = 0) -> np.random.Generator:
-    """The generator of one purpose: init, actions, buffer, env, eval, minibatch, ..."""
+    """An independent generator for one purpose: init, actions, buffer, env, eval, minibatch, ..."""
     return np.random.default_rng(np.random.SeedSequence([seed, _word(name), index]))
 
 
@@ -39,7 +42,7 @@ def episode_noise(seed: int, episode: int) -> np.random.Generator:
 
 
 class Streams:
-    """The streams of one run, handed to whoever builds a part: `ctx.streams("init")`."""
+    """The random streams of one run, by name: `ctx.streams("init")`."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -49,12 +52,12 @@ class Streams:
 
 
 def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """A generator's position as plain JSON (PCG64 words are 128 bit, so they travel as decimal strings)."""
+    """The state of a generator as plain JSON. PCG64 words have 128 bits, so they are stored as decimal strings."""
     state = rng.bit_generator.state
     inner = {key: str(value) for key, value in state["state"].items()}
     return {**state, "state": inner}
 
 
 def set_generator_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """Put `rng` where `generator_state` found it."""
+    """Restore the position that `generator_state` returned."""
     rng.bit_generator.state = {**state, "state": {key: int(value) for key, value in state["state"].items()}}

@@ -30,6 +30,9 @@ StateDict = dict[str, Any]
 
 ACTION_MASK = "action_mask"
 """Reserved observation key: 1 where an action is allowed. Encoders and normalisers skip it; policies read it."""
+RESTART_INFO = "worker_restart"
+"""Info key that a vector environment sets on the rows whose worker died and was restarted during the step: these rows
+hold no transition."""
 
 
 class RLTrainingError(Exception):
@@ -37,11 +40,11 @@ class RLTrainingError(Exception):
 
 
 class ConfigError(RLTrainingError, ValueError):
-    """A config, a flag or a combination of them that cannot run. A ValueError too, so that validation collects it."""
+    """A config, a flag or a combination of them that cannot run. A ValueError too, so that pydantic collects it."""
 
 
 class TrustError(ConfigError):
-    """A stored config asks for code, a command or an address that nobody has agreed to here."""
+    """A stored config asks for code, a command or an address that the user has not agreed to on this machine."""
 
 
 class CheckpointError(RLTrainingError):
@@ -57,11 +60,11 @@ class EnvError(RLTrainingError):
 
 
 class ObservationError(RLTrainingError, ValueError):
-    """An observation given to a policy that is not of the space it was trained on."""
+    """An observation that does not belong to the space that the policy was trained on."""
 
 
 class NonFiniteError(RLTrainingError):
-    """A NaN or Inf where learning needs a number; the message names the tensor, and so does `name`."""
+    """A NaN or Inf in a run; the message names the tensor, and so does `name`."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
@@ -173,11 +176,18 @@ class Stateful(Protocol):
 
 @runtime_checkable
 class FollowsEpisodes(Protocol):
-    """A part that remembers something of the episodes which are open."""
+    """A part that remembers something about the episodes in progress."""
 
     def drop_open_episodes(self) -> None:
-        """All environments start anew, without their episodes having ended: a run goes on with environments that
-        cannot continue theirs. Nothing from before may be joined to what comes."""
+        """Forget the episodes in progress: the run is resumed with environments that cannot continue them, so all of
+        them start a new episode. Nothing from before may be joined to what comes."""
+
+
+@runtime_checkable
+class StartsAfresh(Protocol):
+    """A part that a checkpoint may lack: a run that was saved without it resumes with a new one."""
+
+    may_start_afresh: bool
 
 
 @dataclass(slots=True)
@@ -205,14 +215,18 @@ class Policy(Stateful, Protocol):
 
 @dataclass(slots=True)
 class UpdateResult:
-    """What an update tells: metrics for the log and, for prioritised replay, new priorities of its rows."""
+    """What an update returns: metrics for the log and, for prioritised replay, new priorities of its rows."""
 
     metrics: Metrics
     priorities: Array | None = None
 
 
 class Algorithm(Stateful, Protocol):
-    """Two verbs: the policy acts, `update` learns. `observe` moves normaliser statistics between rollouts or blocks."""
+    """Two verbs: the policy acts, `update` learns. `observe` moves normaliser statistics between rollouts or blocks.
+
+    This is all that a class must have. What an algorithm may say beyond it (when to learn from replay, what to inspect)
+    is in `training/contract.py`, with the defaults for a class that says nothing.
+    """
 
     @property
     def policy(self) -> Policy: ...
@@ -225,8 +239,8 @@ class VectorStep:
     """One step of N environments as the collector saw it, autoreset already undone.
 
     `next_obs` is the true successor: the final observation where an episode ended, never the first of the next one.
-    Rows with `valid` False are no transitions: the reset steps of NEXT_STEP environments, or steps whose worker was
-    lost (those are `truncated` too, since nothing that follows belongs to what came before).
+    Rows where `valid` is False are not transitions: the reset steps of NEXT_STEP environments, or steps whose worker
+    was lost (those are `truncated` too, since nothing that follows belongs to what came before).
     The arrays may be reused by the environment; a sink copies what it keeps.
     """
 
@@ -242,7 +256,7 @@ class VectorStep:
 
 
 class TransitionSink(Protocol):
-    """Where the collector puts what it saw: a rollout buffer, a replay buffer, a user's own."""
+    """Where the collector puts what it saw: a rollout buffer, a replay buffer, a class of your own."""
 
     def begin(self, obs: Obs, carry: Carry) -> None: ...
     def store(self, step: VectorStep) -> None: ...

@@ -135,7 +135,10 @@ def test_an_actor_step_leaves_the_critics_alone_but_sees_them():
         critics = algorithm.learners["critics"].parameters
         critics.grad.zero_()
         before = algorithm.learners["actor"].parameters.values.clone()
-        algorithm.improve_actor(rows, *([0.2, {}] if isinstance(algorithm, SAC) else [{}]))
+        loss = (
+            algorithm.actor_gradient(rows, 0.2).loss if isinstance(algorithm, SAC) else algorithm.actor_gradient(rows)
+        )
+        algorithm.apply("actor", loss, {})
         assert not critics.grad.any()
         assert not torch.equal(before, algorithm.learners["actor"].parameters.values)
 
@@ -313,9 +316,7 @@ def test_the_temperature_of_masked_actions_by_hand():
     sac, rows = masked_sac(18, [18, 2, 1])
     with torch.no_grad():
         sac.learners["actor"].parameters.values.zero_()
-    metrics: dict[str, Any] = {}
-    transitions = sac.prepare(rows)
-    sac.improve_temperature(transitions, sac.improve_actor(transitions, 1.0, {}), metrics)
+    sac.update(rows)
     grad = sac.learners["temperature"].parameters.grad
     assert float(grad) == pytest.approx(0.11 * (math.log(18) + math.log(2)) / 3, abs=1e-6)
 

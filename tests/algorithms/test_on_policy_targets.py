@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms.kernels.ppo import Coefficients
-from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.algorithms.ppo import PPO, Coefficients, PPOConfig
 from rl_training.build_context import BuildContext
 from rl_training.hparams.schedules import Schedule
 from rl_training.numerics.returns import explained_variance

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rl_training.algorithms.a2c import policy_gradient_loss
-from rl_training.algorithms.on_policy import normalized
 from rl_training.algorithms.ppo import ppo_loss
+from rl_training.numerics.normalization import normalized
 
 
 def minibatch(**given: list[float]) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from rl_training.algorithms.crossq import CrossQ
 from rl_training.algorithms.dqn import DQN, numpy_values
 from rl_training.algorithms.off_policy import UniformPolicy
 from rl_training.algorithms.reinforce import Reinforce
-from rl_training.algorithms.sac import SAC
+from rl_training.algorithms.sac import ENUMERATED_ACTIONS, SAC
 from rl_training.algorithms.td3 import TD3
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig, NetworkConfig
@@ -95,7 +95,7 @@ def test_the_target_of_dqn_looks_at_allowed_actions_only(
     plain = transitions(np.zeros(4, np.int64), rewards=np.zeros(4, np.float32))
     allowed, masks = np.ones((4, 3), np.int8), np.tile(np.int8(mask), (4, 1))
     obs, next_obs = {"x": plain["obs"], "action_mask": allowed}, {"x": plain["next_obs"], "action_mask": masks}
-    _, errors = dqn.gradient(dqn.prepare({**plain, "obs": obs, "next_obs": next_obs}))
+    errors = dqn.gradient(dqn.prepare({**plain, "obs": obs, "next_obs": next_obs})).errors.numpy()
     np.testing.assert_allclose(errors, abs(1.0 - 0.9 * future), rtol=1e-6)
 
 
@@ -119,7 +119,7 @@ def test_dqn_discounts_by_the_length_of_the_rows_window(kernel: Any) -> None:
     constant_values(dqn.q.advantage, 0.0, 10.0)
     constant_values(dqn.targets["q"].network.advantage, 0.0, 10.0)
     discounts = np.float32([0.9, 0.81, 0.729, 0.729])
-    _, errors = dqn.gradient(dqn.prepare(transitions(np.zeros(4, np.int64), discounts=discounts)))
+    errors = dqn.gradient(dqn.prepare(transitions(np.zeros(4, np.int64), discounts=discounts))).errors.numpy()
     np.testing.assert_allclose(errors, [10.0, 9.1, 8.29, 8.29], rtol=1e-6)
 
 
@@ -143,24 +143,26 @@ def test_crossq_discounts_by_the_length_of_the_rows_window() -> None:
     constant_values(crossq.critics.output, 5.0, 4.0)
     discounts = np.float32([0.9, 0.81, 0.729, 0.729])
     rows = crossq.prepare(transitions(np.zeros((4, 2), np.float32), discounts=discounts))
-    errors = crossq.improve_critics(rows, 0.0, {}).numpy()
+    errors = crossq.critics_objective(rows, 0.0).errors.numpy()
     np.testing.assert_allclose(errors, np.stack([4.0 - discounts * 4.0, 3.0 - discounts * 4.0]), atol=1e-6)
 
 
-# -- SAC with counted actions -----------------------------------------------------------------------------------------
+# -- SAC with enumerated actions --------------------------------------------------------------------------------------
 
 
 def test_discrete_sac_takes_expectations_over_all_actions() -> None:
     """pi = (1/4, 3/4), values (5, 2) and (3, 4), alpha 0.5: the soft value is the mean of min Q - alpha log pi."""
     sac = SAC(context(DiscreteSpec(2)), SACConfig(alpha=0.5))
-    constant_values(sac.actions.actor.head.output, math.log(0.25), math.log(0.75))
+    constant_values(sac.actor.head.output, math.log(0.25), math.log(0.75))
     for critics in (sac.critics, sac.targets["critics"].network):
         constant_values(critics.output, 5.0, 2.0, 3.0, 4.0)
     obs = torch.zeros(2, 3)
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     expected = 0.25 * 3.0 + 0.75 * 2.0 + 0.5 * entropy
-    np.testing.assert_allclose(sac.actions.soft_values(obs, 0.5).detach().numpy(), [expected] * 2, rtol=1e-6)
-    logprobs, values = sac.actions.logprobs_and_values(obs)
+    noise = torch.zeros(2, 0)
+    soft_values = ENUMERATED_ACTIONS.soft_values(sac.actor, sac.targets["critics"].network, obs, 0.5, noise)
+    np.testing.assert_allclose(soft_values.detach().numpy(), [expected] * 2, rtol=1e-6)
+    logprobs, values = ENUMERATED_ACTIONS.logprobs_and_values(sac.actor, sac.critics, obs, noise)
     np.testing.assert_allclose(logprobs.detach().numpy(), [-entropy] * 2, rtol=1e-6)
     np.testing.assert_allclose(values.detach().numpy(), [0.25 * 3.0 + 0.75 * 2.0] * 2, rtol=1e-6)
 
@@ -171,8 +173,8 @@ def test_discrete_sac_takes_expectations_over_all_actions() -> None:
 def critic_step(rows: Batch) -> tuple[torch.Tensor, torch.Tensor, CrossQ]:
     """Errors and gradient of the first critic step of a fresh CrossQ."""
     crossq = CrossQ(context(), CrossQConfig(alpha=0.2, gamma=0.9))
-    errors = crossq.improve_critics(crossq.prepare(rows), 0.2, {})
-    return errors, crossq.learners["critics"].parameters.grad.clone(), crossq
+    step = crossq.kernel.gradient("critics", crossq.critics_objective, crossq.prepare(rows), 0.2)
+    return step.errors, crossq.learners["critics"].parameters.grad.clone(), crossq
 
 
 def test_crossq_lets_no_gradient_through_the_next_values() -> None:
@@ -200,7 +202,7 @@ def test_crossq_normalises_states_and_next_states_as_one_batch() -> None:
     both = np.concatenate([rows["obs"], rows["next_obs"]]).mean(0)
     np.testing.assert_allclose(norm.mean[0, 0, :3].numpy(), momentum * both, rtol=1e-4, atol=1e-7)
     moved, passes = norm.mean.clone(), int(norm.passes)
-    crossq.improve_actor(crossq.prepare(rows), 0.2, {})
+    crossq.actor_objective(crossq.prepare(rows), 0.2)
     assert torch.equal(norm.mean, moved)
     assert int(norm.passes) == passes == 1
     np.testing.assert_allclose(

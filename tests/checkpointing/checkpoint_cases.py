@@ -1,4 +1,4 @@
-"""States that are easy to tell apart, equality to the last bit, and checkpoints forged with valid checksums."""
+"""Distinct states, bitwise equality of states, and forged checkpoints with valid checksums."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parts_of(step: int, size: int = 6) -> dict[str, Any]:
 
 
 def assert_same(actual: Any, expected: Any, path: str = "state") -> None:
-    """Equal types, key orders, dtypes, shapes and bits; byte order and memory layout apart."""
+    """Assert equal types, key orders, dtypes, shapes and bits; byte order and memory layout may differ."""
     if isinstance(expected, np.ndarray):
         assert isinstance(actual, np.ndarray), path
         little = np.asarray(expected, dtype=expected.dtype.newbyteorder("<"), order="C")
@@ -76,7 +76,7 @@ def refusal(action: Callable[[], object]) -> str:
 
 
 def forge_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a manifest and give it a valid checksum again, as someone with bad intentions would."""
+    """Change a manifest and give it a valid checksum again, as an attacker would."""
     manifest = json.loads((folder / "manifest.json").read_bytes())
     del manifest["sha256"]
     change(manifest)
@@ -94,6 +94,6 @@ def forge_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def blob(header: Any, data: bytes = b"") -> bytes:
-    """A safetensors file with this header, true or not."""
+    """A safetensors file with this header, valid or not."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data

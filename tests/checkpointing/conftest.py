@@ -1,4 +1,4 @@
-"""Where checkpoint tests write: memory where the system has it, since a sync of a real disk takes milliseconds."""
+"""The folder that checkpoint tests write to: in memory where possible, since syncing a real disk takes milliseconds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Program: save until the file system or the file size limit refuses, and check what is left.
 
-python full_disk.py FOLDER BYTES          FOLDER lies on a file system of BYTES bytes
+python full_disk.py FOLDER BYTES          FOLDER is on a file system of BYTES bytes
 python full_disk.py FOLDER BYTES limit    the system limits every file to BYTES bytes instead
 """
 

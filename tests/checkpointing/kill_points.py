@@ -1,4 +1,4 @@
-"""Program: play a scenario once for every fault point in it, killed there, and check what is left each time.
+"""Program: run a scenario once for every fault point in it, kill it there, and check what is left each time.
 
     python kill_points.py FOLDER
 
@@ -44,7 +44,7 @@ SCENARIOS: dict[str, tuple[tuple[int, ...], Scenario, Found | None, Found]] = {
 
 
 def killed_at(point: int, run_dir: Path, scenario: Scenario) -> bool:
-    """Run the scenario in a child that dies at its point-th operation; False if it came to its end before."""
+    """Run the scenario in a child that is killed at its point-th operation; False if it ended before that."""
     child = os.fork()
     if child == 0:
         with fault_hook(KillAtPoint(point)):
@@ -56,7 +56,7 @@ def killed_at(point: int, run_dir: Path, scenario: Scenario) -> bool:
 
 
 def check(run_dir: Path, allowed: set[Found | None]) -> None:
-    """What is found is one of the allowed states, whole; the next save works and leaves no litter."""
+    """Assert that a complete, allowed state is loaded, and that the next save works and leaves no temporary files."""
     lines: list[str] = []
     manager = CheckpointManager(run_dir, keep_last=2, report=lines.append)
     found = None

@@ -1,9 +1,9 @@
-"""A model of what a disk has for certain: a power cut loses everything since the last fsync, or any part of it.
+"""A model of a power failure: everything since the last fsync is lost, or any part of it.
 
-`PowerLoss` watches a folder: which names each directory had when it was last synced, what each file held when it was,
-and what has changed since. `image` makes a copy of the folder as it could be found after a power cut now. What becomes
-of the changes that nobody synced is a `Fate`: all lost, names kept but contents lost, contents kept but names lost, or
-each by chance, torn files included, so that later changes survive earlier ones.
+`PowerLoss` watches a folder: the names in each directory and the content of each file when it was last synced, and all
+changes since. `image` makes a copy of the folder as it could be after a power failure now. A `Fate` decides on changes
+that were not synced: all lost, names kept but contents lost, contents kept but names lost, or each at random, including
+torn files, so that later changes may survive earlier ones.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Protocol
 import numpy as np
 
 Names = dict[str, int]
-"""Of a folder: name to inode."""
+"""The entries of a folder: name to inode."""
 Change = dict[str, int | None]
 """Names that one operation gave another inode, or took away (None)."""
 
 
 class Fate(Protocol):
-    """What the disk has of changes that were not synced."""
+    """Which changes that were not synced survive a power failure."""
 
     def names(self, synced: Names, changes: list[Change]) -> Names: ...
     def contents(self, synced: bytes | None, current: bytes) -> bytes: ...
 
 
 class AllLost:
-    """The disk has what was synced, and empty files where a file never was."""
+    """Only synced changes survive; a file that was never synced is empty."""
 
     def names(self, synced: Names, changes: list[Change]) -> Names:
         return synced
@@ -42,7 +42,7 @@ class AllLost:
 
 
 class NamesKept:
-    """Every creation, renaming and removal is there; contents that were not synced are zeros."""
+    """Every creation, renaming and removal survives; contents that were not synced are zeros."""
 
     def names(self, synced: Names, changes: list[Change]) -> Names:
         return applied(synced, changes)
@@ -52,7 +52,7 @@ class NamesKept:
 
 
 class ContentsKept:
-    """Every byte is there, in files whose names were not synced."""
+    """All contents survive, but creations, renamings and removals that were not synced do not."""
 
     def names(self, synced: Names, changes: list[Change]) -> Names:
         return synced
@@ -62,7 +62,7 @@ class ContentsKept:
 
 
 class ByChance:
-    """Each change by itself is there or not, in no order; a file has its old contents, its new ones, or a part."""
+    """Each change survives or not, at random and in any order; a file has its old contents, its new ones, or a part."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -136,7 +136,7 @@ class PowerLoss:
             os.fsync = self._fsync
 
     def fsync(self, fd: int) -> None:
-        """In the place of `os.fsync`."""
+        """Replacement for `os.fsync`."""
         self._fsync(fd)
         self.look()
         status = os.fstat(fd)
@@ -147,7 +147,7 @@ class PowerLoss:
             self._synced_bytes[status.st_ino] = self._read(status.st_ino)
 
     def look(self) -> None:
-        """Write down what has changed since the last look: called before and after every operation."""
+        """Record what has changed since the last call; called before and after every operation."""
         self._look(self.root)
 
     def _look(self, folder: Path) -> int:
@@ -180,7 +180,7 @@ class PowerLoss:
         return os.pread(fd, os.fstat(fd).st_size, 0)
 
     def image(self, target: Path, fate: Fate) -> None:
-        """Make `target` the folder that is found when the power is back."""
+        """Make `target` a copy of the folder as it could be after a power failure now."""
         self.look()
         self._image(os.stat(self.root).st_ino, target, fate)
 

@@ -1,10 +1,10 @@
-"""Program: play every scenario of the kill tests, and cut the power at its operations instead of killing it there.
+"""Program: run every scenario of the kill tests, and simulate a power failure at its operations instead of a kill.
 
     python power_points.py FOLDER EVERY FATE...
 
-At every EVERY-th operation on the disk an image of what could be left is made for each fate and checked as after a
-kill: the checkpoint before or the new one, whole, and no other. After the end of a save it must be the new one. Prints
-one JSON object, scenario -> number of images.
+At every EVERY-th disk operation an image of what could be left is made for each fate and checked as after a kill: it
+must hold the previous checkpoint or the new one, complete. After the end of a save it must be the new one. Prints one
+JSON object, scenario -> number of images.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Check = Callable[[Path], object]
 def cut_in(
     scenario: Callable[[CheckpointManager], object], run_dir: Path, images: Path, every: int, fates: list[str]
 ) -> list[tuple[Path, bool]]:
-    """Images of the run at the operations of the scenario, and whether each is one of its end."""
+    """Images of the run at the operations of the scenario, and whether each was taken at its end."""
     made: list[tuple[Path, bool]] = []
     disk = PowerLoss(run_dir.parent)
     count = 0

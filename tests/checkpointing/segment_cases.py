@@ -1,4 +1,4 @@
-"""A ring that grows, whose every row says which one it is and in which life it was made."""
+"""A growing ring whose rows hold their own number and the life (the n-th start of the run) that wrote them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from checkpoint_cases import folder_of
 
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.row_log import Lineage, RowLog, Rows
+from rl_training.checkpointing.row_log import LogIdentity, RowLog, RowSource
 
 CAPACITY = 400
 
 
 class Ring:
-    """What a replay buffer is to a checkpoint."""
+    """A stand-in for a replay buffer."""
 
     def __init__(self, capacity: int = CAPACITY, life: int = 0) -> None:
         self.columns = {"obs": np.zeros((capacity, 3), np.float32), "row": np.zeros(capacity, np.int64)}
         self.capacity = capacity
         self.life = life
         self.written = 0
-        self.lineage = Lineage()
+        self.identity = LogIdentity()
 
     @property
     def start(self) -> int:
@@ -38,18 +38,18 @@ class Ring:
         return self
 
     def parts(self) -> dict[str, Any]:
-        log = RowLog(self.columns, self.start, self.written, self.lineage)
+        log = RowLog(self.columns, self.start, self.written, self.identity)
         return {"buffer": {"rows": log, "written": self.written}, "progress": {"env_steps": self.written}}
 
     @classmethod
     def of(cls, parts: dict[str, Any], life: int = 0, capacity: int = CAPACITY) -> Ring:
-        """Goes on where a checkpoint was."""
+        """A ring restored from a checkpoint."""
         ring = cls(capacity, life)
-        rows: Rows = parts["buffer"]["rows"]
+        rows: RowSource = parts["buffer"]["rows"]
         assert parts["buffer"]["written"] == parts["progress"]["env_steps"] == rows.stop
         ring.written = rows.stop
         assert rows.start == ring.start
-        ring.lineage = rows.copy_into(ring.columns)
+        ring.identity = rows.copy_into(ring.columns)
         return ring
 
     def assert_same(self, other: Ring) -> None:
@@ -82,7 +82,7 @@ def needed_files(run_dir: Path, steps: list[int]) -> set[str]:
 
 
 def saved_ring(run_dir: Path, writtens: tuple[int, ...], **keywords: Any) -> tuple[CheckpointManager, Ring]:
-    """A run with a checkpoint whenever so many rows were written."""
+    """A run with a checkpoint at each of these numbers of written rows."""
     manager = CheckpointManager(run_dir, **keywords)
     ring = Ring()
     for written in writtens:

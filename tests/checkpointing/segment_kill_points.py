@@ -47,7 +47,7 @@ SCENARIOS: dict[str, tuple[tuple[int, ...], Scenario, tuple[int, ...]]] = {
 
 
 def check(run_dir: Path, allowed: tuple[int, ...]) -> int:
-    """One of the allowed states is found, whole; going on from it is exact and leaves no litter."""
+    """Assert that a complete, allowed state is loaded, that resuming from it is exact and leaves no temporary files."""
     lines: list[str] = []
     manager = CheckpointManager(run_dir, keep_last=2, report=lines.append)
     loaded = manager.load_latest()

@@ -1,4 +1,4 @@
-"""Whatever bit flips, whichever file is cut, lost or swapped: no wrong number, but the newest intact checkpoint."""
+"""Flipped bits and truncated, missing or swapped files never load wrong values; the newest intact checkpoint loads."""
 
 from __future__ import annotations
 

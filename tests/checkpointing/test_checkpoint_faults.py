@@ -1,4 +1,4 @@
-"""Killed or refused by the disk at every single operation of a save: the old checkpoint or the new one, whole."""
+"""A kill or a disk error at any operation of a save leaves the old checkpoint or the new one, complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders made with bad intentions, every checksum valid: nothing runs, nothing outside is touched, memory bounded."""
+"""Malicious folders with valid checksums: no code runs, no file outside is touched, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_files_beside_the_listed_ones_are_not_read(run_dir: Path) -> None:
 
 
 def test_only_checkpoint_errors_whatever_the_bytes(run_dir: Path) -> None:
-    """Random bytes with valid checksums, in each file."""
+    """Each file is replaced by random bytes with a valid checksum."""
     manager = saved_run(run_dir, (5,))
     pristine = run_dir / "pristine"
     shutil.copytree(folder_of(run_dir, 5), pristine)

@@ -1,4 +1,4 @@
-"""A checkpoint knows its run and its config: in the manifest, under its checksum, compared before it is used."""
+"""A checkpoint records its run and config in the manifest, under its checksum; they are compared before it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our files are safetensors files, and no header, however false, gets past the bounds."""
+"""Our files are valid safetensors files, and every invalid header is refused."""
 
 from __future__ import annotations
 

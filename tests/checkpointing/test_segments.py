@@ -1,4 +1,4 @@
-"""Logs of rows: a checkpoint writes what is new, leans on what is there, and gives back every row bit for bit."""
+"""Row logs: a checkpoint writes new rows, reuses existing segments, and restores every row bit for bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from checkpoint_cases import folder_of, forge_manifest, names_in, refusal
 from segment_cases import CAPACITY, Ring, expected, needed_files, saved_ring, segment_files
 
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.checkpointing.row_log import LogIdentity, RowLog
 from rl_training.data import PrioritizedReplayBuffer, ReplayBuffer
 from rl_training.system.atomic_io import fault_hook
 from rl_training.types import CheckpointError
@@ -125,7 +125,7 @@ def test_a_resumed_log_leans_on_what_is_there(run_dir: Path) -> None:
 
 
 def test_rows_of_another_life_are_never_taken_for_ours(run_dir: Path) -> None:
-    """After a rewind the rows behind it are made anew and may differ; the old ones must not come back."""
+    """After a rewind the rows after that point are written again and may differ; the old ones must not come back."""
     saved_ring(run_dir, (100, 200, 300))
     manager = CheckpointManager(run_dir)
     ring = Ring.of(manager.load(200).parts, life=1)
@@ -329,8 +329,8 @@ def test_a_link_in_the_place_of_the_folder_is_refused(run_dir: Path, tmp_path: P
     assert len(os.listdir(tmp_path / "elsewhere")) == 2 * 2
 
 
-def test_a_lineage_that_is_given_up_is_forgotten(run_dir: Path) -> None:
+def test_an_identity_that_is_given_up_is_forgotten(run_dir: Path) -> None:
     manager, ring = saved_ring(run_dir, (100,))
     assert len(manager.segments._known) == 1
-    ring.lineage = Lineage()
+    ring.identity = LogIdentity()
     assert len(manager.segments._known) == 0

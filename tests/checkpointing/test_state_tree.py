@@ -1,4 +1,4 @@
-"""flatten and unflatten are exact inverses, and what cannot come back exactly is refused by its path."""
+"""flatten and unflatten are exact inverses, and a value that would not round-trip is refused with its path."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ STATES = st.dictionaries(
 
 
 def through_json(flat: FlatState) -> FlatState:
-    """What a file makes of it: strict JSON and copies of the arrays."""
+    """The state after a round trip through a file: strict JSON and copies of the arrays."""
     scalars, aliases, dtypes = json.loads(json.dumps([flat.scalars, flat.aliases, flat.dtypes], allow_nan=False))
     return FlatState({name: array.copy() for name, array in flat.arrays.items()}, scalars, aliases, dtypes)
 
@@ -162,7 +162,7 @@ def test_what_only_looks_tied_stays_apart() -> None:
 
 def test_objects_that_turn_into_arrays_are_taken_as_arrays() -> None:
     class Lazy:
-        """An array that is computed anew each time, as that of an accelerator is."""
+        """An object whose array is computed again at each conversion, like that of an accelerator."""
 
         def __init__(self, value: float) -> None:
             self.value = value

@@ -1,4 +1,4 @@
-"""Torch tensors are taken as they are, on any device and in any layout; they come back as arrays with the same bits."""
+"""Torch tensors on any device and in any layout are saved, and loaded as arrays with the same bits."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def test_bfloat16_tensors_keep_their_bits() -> None:
 
 def test_tensors_without_dense_memory_are_refused_by_path() -> None:
     sparse = torch.eye(2).to_sparse()
-    assert "'net/w' (Tensor) is no dense array" in refusal(lambda: flatten({"net": {"w": sparse}}))
+    assert "'net/w' (Tensor) is not a dense array" in refusal(lambda: flatten({"net": {"w": sparse}}))
     assert "'w' (Tensor)" in refusal(lambda: flatten({"w": torch.empty(2, device="meta")}))

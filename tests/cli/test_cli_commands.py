@@ -9,14 +9,18 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import rl_training.cli
 from rl_training.cli import load_config, main
-from rl_training.cli.arguments import Arguments
-from rl_training.cli.commands import COMMANDS
+from rl_training.cli.commands import COMMANDS as TABLE
+from rl_training.cli.commands import load_command
+from rl_training.cli.commands.listings import presets
+from rl_training.cli.commands.listings.names import ListingOptions
 from rl_training.cli.output import print_json, stdout_for_the_result, table
 from rl_training.config.loading import config_to_mapping, preset_names, read_yaml
 from rl_training.registry import algorithms
@@ -24,6 +28,7 @@ from rl_training.types import RunError
 from rl_training.version import __version__
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = {name: load_command(name) for name in TABLE}
 Captured = pytest.CaptureFixture[str]
 
 
@@ -61,7 +66,7 @@ def test_every_command_has_a_page_with_its_flags_and_an_example(name: str, capsy
     code, out, err = outcome(capsys, f"{name} --help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage  rl {name}")
-    assert all(f"--{option.name}" in out for option in COMMANDS[name].options)
+    assert all(f"--{option.name}" in out for option in COMMANDS[name].flags)
     assert COMMANDS[name].examples[0] in out
 
 
@@ -73,7 +78,7 @@ def test_help_is_reached_three_ways(capsys: Captured) -> None:
 
 def test_train_help_has_every_field_with_sentence_type_and_default(capsys: Captured) -> None:
     out = " ".join(outcome(capsys, "train --help")[1].split())
-    assert "--env.num-envs Environments stepped side by side. (int; default 4)" in out
+    assert "--env.num-envs Number of parallel environments. (int; default 4)" in out
     assert "--hparams.clip-coef The probability ratio is clipped to 1 +- this. (float or schedule" in out
     assert "hparams of ppo Clipped-surrogate policy optimisation." in out
 
@@ -281,7 +286,7 @@ def test_load_config_of_the_cli(tmp_path: Path) -> None:
         ("train --resume latest", "'runs' holds no runs"),
         ("eval nosuch", "no run 'nosuch'"),
         ("eval latest --checkpoint first", "--checkpoint is latest, best or a number"),
-        ("eval .", "is no run: it has no run.json"),
+        ("eval .", "is not a run: it has no run.json"),
         ("resume latest --total-timesteps 0", "--total-timesteps must be at least 1"),
         ("completion tcsh", "no completion for 'tcsh'"),
     ],
@@ -311,8 +316,8 @@ def test_a_traceback_on_request(capsys: Captured, monkeypatch: pytest.MonkeyPatc
     assert err.splitlines()[-1].startswith("error: ")
 
 
-def raising(error: BaseException) -> object:
-    def command(arguments: Arguments) -> int:
+def raising(error: BaseException) -> Callable[[ListingOptions], int]:
+    def command(options: ListingOptions) -> int:
         raise error
 
     return command
@@ -333,7 +338,7 @@ def test_outcomes_of_a_command(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rl_training.cli.listings.presets_command", raising(error))
+    monkeypatch.setattr(presets, "COMMAND", replace(presets.COMMAND, run=raising(error)))
     got, out, err = outcome(capsys, "presets")
     assert (got, out) == (code, "")
     assert err.splitlines()[-1].startswith(last_line)

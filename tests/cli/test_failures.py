@@ -88,7 +88,7 @@ def test_the_whole_way_is_shown_on_request(capsys: Captured) -> None:
 
 
 def test_a_fault_of_the_package_asks_for_a_report(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_training.cli.listings.matching", None)
+    monkeypatch.setattr("rl_training.cli.commands.listings.presets.matching", None)
     assert main(["presets"]) == 1
     err = capsys.readouterr().err
     assert "Traceback" in err

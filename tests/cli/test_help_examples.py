@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 from run_cases import fake_run
 
-from rl_training.cli import find_command, main, parse_words
-from rl_training.cli.commands import COMMANDS
+from rl_training.cli import main
+from rl_training.cli.commands import COMMANDS as TABLE
+from rl_training.cli.commands import load_command
+from rl_training.cli.dispatch import find_command, parse_words
 from rl_training.cli.help import overview
 from rl_training.config.schema import TrainConfig
 from rl_training.experiments.launching.groups import SeedGroup
 from rl_training.experiments.launching.sweeps import find_runs
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = {name: load_command(name) for name in TABLE}
 SUGGESTED = re.compile(r"""(?:'|`)(rl [a-z][^'`\n"]*)(?:'|`)""")
 CHEAP = (
     "list",
@@ -79,7 +82,7 @@ def test_commands_that_messages_suggest_exist() -> None:
             continue
         command, rest = find_command([*words, *(["--help"] if len(words) == 1 else [])])
         flags = [word.split("=")[0].removeprefix("--") for word in rest if word.startswith("--")]
-        known = {"help", *(option.name for option in command.options)} if command else {"help"}
+        known = {"help", *(option.name for option in command.flags)} if command else {"help"}
         is_field = command is not None and command.takes_fields
         assert is_field or set(flags) <= known, f"{file}: {line}"
 

@@ -174,14 +174,14 @@ def test_the_list_shows_names_and_what_was_cleaned(in_a_folder: Path, capsys: Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["reward>>3"], "near '>3' (character 8): '>' begins no value"),
+        (["reward>>3"], "near '>3' (character 8): a value cannot begin with '>'"),
         (["reward>"], "at its end: a value is missing after 'reward>'"),
         (["and and"], "near 'and and' (character 1): a comparison is missing before it"),
         (["=5"], "near '=5' (character 1): a key is missing"),
         (["rewrd>3"], "unknown key 'rewrd'; did you mean 'reward'?"),
         (['tag="x'], "near '\"x' (character 5): this quote is not closed"),
         (["(reward>3"], "at its end: a ')' is missing"),
-        (["tag=[x"], "near '[x' (character 5): '[' begins no value"),
+        (["tag=[x"], "near '[x' (character 5): a value cannot begin with '['"),
         (["reward>3)"], "near ')' (character 9): this ')' has no '('"),
         (["reward>abc"], "near 'abc' (character 8): 'reward' is a number and 'abc' is not"),
         (["status=finishd"], "did you mean 'finished'?"),

@@ -385,23 +385,15 @@ OTHER_JAX_PATHS = (
 
 # -- modules that the old `rl new` wrote ------------------------------------------------------------------------------
 
+# The other templates of 0.1.0 import modules that have moved since (see the changelog): such modules need an edit.
 NEW_PARTS = (
-    rollouts("new-algorithm", "compat_new_algorithm:CompatNewAlgorithm", CARTPOLE),
     rollouts("new-network", "ppo", EPOCHS, CARTPOLE, network_of("compat_new_network:CompatNewNetwork")),
     rollouts("new-env", "ppo", EPOCHS, {"env_id": "compat_new_env:CompatNewEnv", "env.max_episode_steps": 100}),
 )
-NEW_JAX_PARTS = (
-    rollouts("new-jax-algorithm", "compat_new_jax_algorithm:SPEC", CARTPOLE, COMPILED),
-    rollouts(
-        "new-jax-network", "ppo", EPOCHS, CARTPOLE, network_of("compat_new_jax_network:compat_new_jax_network"), HOST
-    ),
-    rollouts("new-jax-env", "ppo", EPOCHS, {"env_id": "compat_new_jax_env:CompatNewJaxEnv"}, COMPILED),
-)
+NEW_JAX_PARTS = (rollouts("new-jax-env", "ppo", EPOCHS, {"env_id": "compat_new_jax_env:CompatNewJaxEnv"}, COMPILED),)
 WRITTEN = {
-    "new-parts": [["new", kind, f"compat_new_{kind}"] for kind in ("algorithm", "network", "env")],
-    "new-jax-parts": [
-        ["new", kind, f"compat_new_jax_{kind}", "--backend", "jax"] for kind in ("algorithm", "network", "env")
-    ],
+    "new-parts": [["new", kind, f"compat_new_{kind}"] for kind in ("network", "env")],
+    "new-jax-parts": [["new", kind, f"compat_new_jax_{kind}", "--backend", "jax"] for kind in ("env",)],
 }
 """Commands by which the old code writes the modules of a group."""
 

@@ -1,4 +1,4 @@
-"""Files, presets and bases: found wherever the command is typed, refused with the way that led there."""
+"""Files, presets and bases: found from any working directory; errors name the chain of bases."""
 
 from __future__ import annotations
 

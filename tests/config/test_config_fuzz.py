@@ -1,4 +1,4 @@
-"""Whatever the input, the only exception is ConfigError, soon; and what is accepted survives being written and read."""
+"""For any input the only exception is ConfigError, in bounded time; accepted configs survive a round trip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The alias table, and how layers are brought to it and merged."""
+"""The alias table, and how layers are converted to canonical keys and merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fields a checkpoint is sealed with: every one is classified, and what was edited is named."""
+"""Which fields a checkpoint records: every field is classified, and edited ones are named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def covers(entry: str, path: str) -> bool:
 
 @pytest.mark.parametrize("algo", algorithms.names())
 def test_every_field_of_a_config_is_sealed_or_free(algo: str) -> None:
-    """A new field belongs into SEALED or FREE of `config_seal`, with the reason."""
+    """A new field must be added to SEALED or FREE in `config/seal.py`, with the reason."""
     for path in field_docs(algo):
         entries = [entry for entry in (*SEALED, *FREE) if covers(entry, path)]
         assert len(entries) == 1, f"'{path}' is covered by {entries or 'no entry'} of SEALED and FREE"

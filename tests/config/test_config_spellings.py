@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_training.cli.commands import TRAIN
-from rl_training.cli.overrides import find_field, value_of
+from rl_training.cli.commands import load_command
+from rl_training.cli.fields import find_field, value_of
 from rl_training.config.loading import load_config, parse_config
 from rl_training.config.schema import BackboneConfig, TrainConfig, WandbConfig, WrapperConfig
 from rl_training.config.sweeps import SweepConfig, load_sweep
@@ -181,7 +181,10 @@ def test_every_alias_in_files_flags_and_sweeps(spelt: str, value: object, path: 
     assert isinstance(nested, dict)
     assert parse_config(nested) == parse_config({spelt: value}) == expected
     assert parse_config({}, {spelt: value}) == expected
-    flag, text = find_field(spelt, TRAIN), ",".join(map(str, value)) if isinstance(value, list) else str(value).lower()
+    flag, text = (
+        find_field(spelt, load_command("train")),
+        ",".join(map(str, value)) if isinstance(value, list) else str(value).lower(),
+    )
     assert flag.path == path
     text = str(value) if isinstance(value, str) else text
     assert parse_config({}, {spelt: value_of(flag.path, text, spelt)}) == expected

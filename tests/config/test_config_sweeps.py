@@ -1,4 +1,4 @@
-"""Sweep files become the trials they mean: grids, draws that repeat, lists; what does not fit together is refused."""
+"""Sweep files expand to their trials: grids, reproducible draws, lists; inconsistent files are refused."""
 
 from __future__ import annotations
 

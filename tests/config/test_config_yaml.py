@@ -1,4 +1,4 @@
-"""Reading and writing YAML and JSON: what scalars mean, what is refused, and that nothing runs or blows up."""
+"""Reading and writing YAML and JSON: the types of scalars, what is refused, no code execution, bounded memory."""
 
 from __future__ import annotations
 

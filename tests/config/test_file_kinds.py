@@ -1,4 +1,4 @@
-"""A file for another command is recognised, and an empty one refused, in one sentence with the cure."""
+"""A file for another command and an empty file are refused, in one sentence that says what to do."""
 
 from __future__ import annotations
 

@@ -114,6 +114,6 @@ def test_what_cannot_be_is_refused() -> None:
         with pytest.raises(ConfigError, match=message):
             ReplayBuffer(10, (), (), **keywords)  # type: ignore[arg-type]
     buffer = ReplayBuffer(10, (), (), n_step=2, gamma=0.9, num_envs=3)
-    with pytest.raises(ValueError, match="no whole steps of 3 environments"):
+    with pytest.raises(ValueError, match="not whole steps of 3 environments"):
         buffer.add(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2))
     assert len(buffer) == 0

@@ -108,7 +108,7 @@ def test_a_priority_of_zero_is_never_drawn() -> None:
 def test_what_is_no_priority_is_refused_and_changes_nothing(bad: float) -> None:
     buffer = four()
     before = buffer.priorities.tree.weights.copy()
-    with pytest.raises(ValueError, match=r"finite number from 0 on, not .*\(row 2\)"):
+    with pytest.raises(ValueError, match=r"must be finite and not negative, not .*\(row 2\)"):
         buffer.update_priorities([0, 2], [5.0, bad])
     np.testing.assert_array_equal(buffer.priorities.tree.weights, before)
     assert buffer.priorities.max_priority == 4.0
@@ -116,7 +116,7 @@ def test_what_is_no_priority_is_refused_and_changes_nothing(bad: float) -> None:
 
 def test_priorities_belong_to_rows_that_were_drawn() -> None:
     buffer = four(capacity=4)
-    with pytest.raises(ValueError, match="only rows that were drawn"):
+    with pytest.raises(ValueError, match="only rows that were sampled"):
         buffer.update_priorities([4], [1.0])
     with pytest.raises(ValueError, match="2 priorities for 1 rows"):
         buffer.update_priorities([1], [1.0, 2.0])
@@ -133,7 +133,7 @@ def test_a_row_whose_window_is_open_cannot_be_given_a_priority() -> None:
     for t in range(5):
         buffer.add(float(t), 0, 1.0, t + 1.0, False)
     assert set(buffer.sample(50)["indices"]) == {0, 1, 2}
-    with pytest.raises(ValueError, match="only rows that were drawn"):
+    with pytest.raises(ValueError, match="only rows that were sampled"):
         buffer.update_priorities([3], [1.0])
 
 
@@ -202,9 +202,9 @@ def test_states_and_settings_that_do_not_fit_are_refused() -> None:
         Priorities(alpha=-0.1)
     uniform = ReplayBuffer(4, (), ())
     uniform.add(0.0, 0, 0.0, 0.0, False)
-    with pytest.raises(ValueError, match="draws uniformly"):
+    with pytest.raises(ValueError, match="samples uniformly"):
         uniform.update_priorities([0], [1.0])
-    with pytest.raises(ValueError, match="draws uniformly"):
+    with pytest.raises(ValueError, match="samples uniformly"):
         uniform.sample(1, beta=0.5)
 
 

@@ -212,7 +212,7 @@ KINDS: dict[str, Callable[..., ReplayBuffer]] = {
 
 
 def leave(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """From now on so many bytes can be had."""
+    """From now on this many bytes are available."""
     monkeypatch.setattr(memory_limits, "room", lambda: memory_limits.Room(size, "a test"))
 
 
@@ -223,7 +223,7 @@ def test_every_kind_is_refused_or_made_to_fit(kind: str, monkeypatch: pytest.Mon
     leave(monkeypatch, int(row * 1000 / storage.MEMORY_SHARE))
     with pytest.raises(ConfigError, match="buffer of 2,000 transitions"):
         KINDS[kind](2000)
-    with pytest.warns(UserWarning, match="instead of 2,000: .* can be had \\(a test\\)"):
+    with pytest.warns(UserWarning, match="instead of 2,000: .* available \\(a test\\)"):
         buffer = KINDS[kind](2000, on_memory="shrink")
     assert 950 <= buffer.capacity <= 1010
     assert buffer.memory_bytes <= row * 1050

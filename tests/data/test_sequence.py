@@ -70,7 +70,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         buffer.add(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2))
     assert buffer.sample_sequences(2, 3)["valid"].all()
     for length in (4, 0):
-        with pytest.raises(ValueError, match=f"no run of {length} steps yet: it has 3 of each of 2"):
+        with pytest.raises(ValueError, match=f"no sequence of {length} steps yet: it has 3 steps of each of 2"):
             buffer.sample_sequences(2, length)
     buffer.add(0.0, 0, 0.0, 0.0, False)
     with pytest.raises(ValueError, match="whole steps of num_envs=2"):

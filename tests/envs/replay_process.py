@@ -2,7 +2,7 @@
 
     python replay_process.py FOLDER ENV_ID ...
 
-prints {id: difference or null} as JSON. What is resumed travels as in a real run, through a checkpoint on disk.
+prints {id: difference or null} as JSON. The state is saved and loaded as in a real run, through a checkpoint on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEED = 3
 
 
 def build(env_id: str) -> EpisodeLog:
-    """The environment as a run has it; "bare:ID" without the repairs that a known one needs."""
+    """The environment as a run builds it; "bare:ID" leaves out `make_replayable`."""
     if env_id.startswith("bare:"):
         return EpisodeLog(gym.make(env_id.removeprefix("bare:"), disable_env_checker=True), seed=SEED)
     env = make_env(env_id, seed=SEED)
@@ -36,7 +36,7 @@ def build(env_id: str) -> EpisodeLog:
 
 
 def record(folder: Path, env_id: str, *, cuts: int, steps: int, seed: int = 0) -> None:
-    """Random episodes, cut anywhere `cuts` times: the state at each cut, and what the next `steps` steps gave."""
+    """Random episodes, cut `cuts` times: the state at each cut, and the results of the next `steps` steps."""
     rng = np.random.default_rng(seed)
     manager = CheckpointManager(place(folder, env_id), keep_last=cuts)
     env = build(env_id)
@@ -56,7 +56,7 @@ def record(folder: Path, env_id: str, *, cuts: int, steps: int, seed: int = 0) -
 
 
 def replay(folder: Path, env_id: str) -> str | None:
-    """The first difference between what was recorded and a new environment, from the last cut on; None without one."""
+    """The first difference between the recording and a new environment from the last cut on; None if there is none."""
     manager = CheckpointManager(place(folder, env_id))
     for cut in reversed(manager.steps()):
         parts = manager.load(cut).parts
@@ -76,7 +76,7 @@ def replay(folder: Path, env_id: str) -> str | None:
 
 
 def digest(obs: Any, reward: float, terminated: bool, truncated: bool) -> str:
-    """Of every bit that a step gave."""
+    """Hash of everything a step returned."""
     found = hashlib.sha256(f"{reward.hex()} {terminated} {truncated}".encode())
 
     def add(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Action masks, from wherever they come, end in the observation."""
+"""Action masks from a method, info or a Dict key end in the observation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MASKED = EnvConfig(wrappers=(WrapperConfig("action_mask"),))
 
 
 class Masked(gym.Env[Any, Any]):
-    """Forbids one action after the other; says so by a method, in its info or in its observation."""
+    """Forbids one action after the other; the mask is given by a method, in info or in the observation."""
 
     def __init__(self, where: str = "method", actions: Any = None, size: int = 3) -> None:
         self.where = where

@@ -1,4 +1,4 @@
-"""Box2D's shapes are freed, and only when nobody has them any more."""
+"""Box2D's shapes are freed, but not while something refers to them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ EDGE = [(0.0, 0.0), (1.0, 2.0)]
 
 @pytest.fixture(scope="module")
 def box2d() -> Any:
-    """The library as an environment of ours leaves it; importing it first would warn."""
+    """The library after one of our environments has imported it; importing it directly would warn."""
     make_env("LunarLander-v3").close()
     return sys.modules["Box2D"]
 
 
 def test_what_resets_build_is_freed(box2d: Any) -> None:
-    """A freed shape's place is used again: without the repair, 1,000 shapes have 1,000 addresses."""
+    """The memory of a freed shape is reused: without the fix, 1,000 shapes have 1,000 addresses."""
     addresses = set()
     for _ in range(1000):
         shape = box2d.b2EdgeShape(vertices=EDGE)
@@ -49,7 +49,7 @@ def test_a_definition_keeps_its_shape(box2d: Any) -> None:
     other.shape = definition.shape
     del definition
     gc.collect()
-    others = [box2d.b2EdgeShape(vertices=[(7.0, 7.0), (8.0, 8.0)]) for _ in range(100)]  # would take a freed place
+    others = [box2d.b2EdgeShape(vertices=[(7.0, 7.0), (8.0, 8.0)]) for _ in range(100)]  # would reuse freed memory
     assert other.shape.vertices == EDGE
     world = box2d.b2World()
     body = world.CreateStaticBody(fixtures=other)

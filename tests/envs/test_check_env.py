@@ -134,7 +134,7 @@ class GlobalNoise(Good):
 
 
 class Survivor(Good):
-    """Something grows over resets and shows only late: one instance repeats itself, a fresh copy does not."""
+    """State that grows over resets and shows late: one instance is deterministic, a fresh copy differs."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
@@ -193,7 +193,7 @@ class NoActionLeft(Good):
         (outcome(truncated=None), "truncated is a NoneType"),
         (outcome(info=None), "the info of step() is a NoneType"),
         (Raises, "step(np.int64(1)) raised ZeroDivisionError: oops"),
-        (GlobalNoise, "the same seed and actions do not give the same episode: another first observation"),
+        (GlobalNoise, "the same seed and actions do not give the same episode: a different first observation"),
         (Survivor, "the same seed and actions do not give the same episode"),
         (NoSpace, "action_space is None; set it to a gymnasium space"),
         (TextSpace, "cannot convert the space Text"),
@@ -288,7 +288,7 @@ def test_a_config_is_taken_into_account() -> None:
 
 def test_a_difference_that_only_a_fresh_copy_shows() -> None:
     class Hidden(Good):
-        """The count of instances decides; one instance always repeats itself."""
+        """Depends on the number of instances made; a single instance is deterministic."""
 
         made = 0
 
@@ -301,7 +301,7 @@ def test_a_difference_that_only_a_fresh_copy_shows() -> None:
             return super().obs() * self.scale
 
     report = check_env(Hidden)
-    assert any("an episode replayed in a fresh copy goes on differently" in text for text in report.errors), report
+    assert any("an episode replayed in a fresh copy continues differently" in text for text in report.errors), report
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1", "BipedalWalker-v3"])

@@ -1,4 +1,4 @@
-"""Measuring an environment: what counts as a step, which ways are tried, and what is advised from the numbers."""
+"""Measuring an environment: what counts as a step, which vectorizations are tried, and what is recommended."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_workers_are_advised_with_their_number() -> None:
     rates = [Rate(8, "sync", 0, 400.0), Rate(8, "async", 2, 720.0), Rate(8, "async", 4, 700.0)]
     advice = advise(rates, COSTLY)
     assert (advice.num_envs, advice.vectorization, advice.num_workers, advice.times_sync) == (8, "async", 2, 1.8)
-    assert advice.reason == "1.8 times as fast as sync: a step of 2.5 ms is worth a message to the workers"
+    assert advice.reason == "1.8 times as fast as sync: a step of 2.5 ms outweighs a message to the workers"
 
 
 def test_one_environment_without_a_native_one_has_nothing_to_compare() -> None:

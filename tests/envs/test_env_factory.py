@@ -140,7 +140,7 @@ def test_max_episode_steps_replaces_the_limit_of_an_id() -> None:
         ("CartPole", "did you mean 'CartPole-v1'?"),
         ("CartPole-v9", "did you mean 'CartPole-v1'?"),
         ("CartPole-v0", "is an old version; use 'CartPole-v1' (with env.max_episode_steps: 200 for the old limit)"),
-        ("LunarLander-v2", "is an old version that is gone; use 'LunarLander-v3'"),
+        ("LunarLander-v2", "is an old version that was removed; use 'LunarLander-v3'"),
         ("Taxi-v3", "use 'Taxi-v4'"),
         ("HalfCheetah-v2", "use 'HalfCheetah-v5'"),
         ("no such thing at all", "unknown environment 'no such thing at all' (`rl envs` lists them"),

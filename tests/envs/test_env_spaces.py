@@ -211,7 +211,7 @@ def test_boxes_of_a_tuple_become_one_box() -> None:
 
 
 def test_mixed_actions_are_refused_in_words() -> None:
-    with pytest.raises(EnvError, match="discrete choices or with real numbers, not both at once"):
+    with pytest.raises(EnvError, match="all discrete or all continuous, not a mixture"):
         convert_action_space(spaces.Dict({"a": UNIT, "b": spaces.Discrete(2)}))
     with pytest.raises(EnvError, match="cannot convert the action space"):
         convert_action_space(spaces.Tuple([]))

@@ -1,4 +1,4 @@
-"""An environment of this process that is stuck is named in one line, whatever it is stuck in."""
+"""A slow environment in this process is named in one line: constructor, reset or step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 0.2
 
 
 class SlowEnv(gym.Env[Any, Any]):
-    """Takes its time in the call that `slow` names, the second time it is called where there is one."""
+    """Is slow in the call that `slow` names: built, reset or step."""
 
     observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
     action_space = spaces.Discrete(2)

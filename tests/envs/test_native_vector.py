@@ -114,11 +114,11 @@ def test_evaluation_of_a_native_run_is_sync() -> None:
 
 
 class Forgetful(CartPoleVectorEnv):
-    """A vector environment nobody declared a snapshot for."""
+    """A vector environment without an entry in SNAPSHOTS."""
 
 
 class Stateful(CartPoleVectorEnv):
-    """One that brings its own state."""
+    """A vector environment with its own state_dict."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"state": np.array(self.state), "steps": self.steps.copy(), "done": self.prev_done.copy()}

@@ -1,4 +1,4 @@
-"""What `predict` takes: one observation or a batch, in numbers that fit the space, or a refusal that says both."""
+"""`as_batch` takes one observation or a batch that fits the space, and otherwise says what was expected and given."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Conformance per environment family across processes: recorded here, resumed from disk in a fresh interpreter.
 
-A difference that survives in the memory of one process (a generator shared by a library, a physics world, an order of
-hashes) cannot hide here.
+State that stays in the memory of one process (a library's global generator, a physics world, the hash seed) cannot hide
+a difference here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAMILIES = {
 
 
 def replayed(folder: Path, env_ids: list[str]) -> dict[str, str | None]:
-    """What a fresh process finds, with another order of hashes and none of this one's memory."""
+    """The differences found by a fresh process with another hash seed."""
     program = replay_process.__file__
     environ = {**os.environ, "PYTHONHASHSEED": "99"}
     done = subprocess.run(
@@ -46,7 +46,7 @@ def test_family(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_walker_that_keeps_its_world_is_found_out(tmp_path: Path) -> None:
-    """Without its new world BipedalWalker goes on differently in another process: the test above can fail."""
+    """Without `FreshWorld` BipedalWalker continues differently in another process: the test above can fail."""
     replay_process.record(tmp_path, "bare:BipedalWalker-v3", cuts=6, steps=150)
     (difference,) = replayed(tmp_path, ["bare:BipedalWalker-v3"]).values()
     assert difference is not None
@@ -60,5 +60,5 @@ def test_every_environment_of_a_family(family: str, tmp_path: Path, monkeypatch:
     differences = {}
     for env_id in suite.ids:
         replay_process.record(tmp_path, env_id, cuts=6, steps=40 if env_id.startswith("CarRacing") else 300)
-        differences |= replayed(tmp_path, [env_id])  # a process each: no other environment has been there before it
+        differences |= replayed(tmp_path, [env_id])  # one process each: no other environment has run in it
     assert differences == dict.fromkeys(suite.ids)

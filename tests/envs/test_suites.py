@@ -1,4 +1,4 @@
-"""What is known about environment families: listing, resume strategies."""
+"""Environment families: listing, versions, built-in ids, resume strategies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from rl_training.config.schema import TrainConfig
 from rl_training.envs import PROBES, list_envs, make_env, make_vector_env
-from rl_training.envs.suites import SUITES, find_spec, suite_of
+from rl_training.envs.suites import SUITES, find_spec, is_built_in, suite_of
 from rl_training.registry import environments
 from rl_training.types import EnvError
 
@@ -47,6 +47,10 @@ def test_what_users_register_is_listed() -> None:
         gym.registry.pop("Listed/Clock-v0")
 
 
+def test_every_probe_is_built_in() -> None:
+    assert [probe_id for probe_id in PROBES if not is_built_in(gym.spec(probe_id))] == []
+
+
 def test_extras_are_those_of_the_package() -> None:
     extras = {suite.extra for suite in SUITES if suite.extra} | {suite.render_extra for suite in SUITES}
     assert extras - {None} <= {"box2d", "mujoco", "atari", "dm-control", "minigrid", "jax", "classic"}
@@ -62,7 +66,7 @@ def test_finding_a_spec_does_not_change_the_registry() -> None:
 
 
 class Clock(gym.Env[Any, Any]):
-    """An environment that cannot repeat itself, and says so."""
+    """A nondeterministic environment that declares it."""
 
     resume_strategy = "restart"
     calls = 0

@@ -93,7 +93,7 @@ def assert_same(left: Any, right: Any) -> None:
 
 
 class SameArray(gym.Env[Any, Any]):
-    """Returns one array for life and writes into it, at reset too."""
+    """Always returns the same array and writes into it, at reset too."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0, 100, (2,), np.float32)

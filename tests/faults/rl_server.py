@@ -36,8 +36,8 @@ from rl_training.system import atomic_io
 PRELOAD = (
     "rl_training.algorithms.ppo",
     "rl_training.cli.help",
-    "rl_training.cli.overrides",
-    "rl_training.cli.run",
+    "rl_training.cli.fields",
+    "rl_training.cli.commands.runs.train",
     "rl_training.logging.tensorboard",
     "rl_training.trainer",
     "gymnasium.envs.box2d",

@@ -106,14 +106,14 @@ def test_killed_and_resumed_as_a_user_does_it(shell: Shell, folder: Path, refere
 
 @pytest.mark.parametrize("point", ["write configs/* 1", "rename run.json 1"])
 def test_killed_before_there_is_a_run(shell: Shell, folder: Path, point: str) -> None:
-    """Half a directory is no run: it is not listed, and a resume says so."""
+    """Half a directory is not a run: it is not listed, and a resume says so."""
     words = flags(CASES["cartpole-sync"], {"output_dir": folder / "runs"})
     assert shell.start(folder, ["train", *words], fault=("kill", point)).wait() == KILLED
     assert run_directories(folder / "runs") == []
     (half,) = (folder / "runs").iterdir()
     refused = shell.start(folder, ["resume", str(half)])
     assert refused.wait() == 2
-    assert "is no run: it has no run.json" in refused.err()
+    assert "is not a run: it has no run.json" in refused.err()
 
 
 def other_settings(algo: str) -> list[str]:

@@ -164,7 +164,7 @@ def stopped(
 ) -> Iterator[NonFiniteError]:
     """Run, with a checkpoint after every update, until the guard stops it; gives the error."""
     manager = CheckpointManager(folder, keep_last=100)
-    trainer.callbacks = [
+    callbacks = [
         GuardCallback(trainer.guard),
         CheckpointCallback(manager, trainer.guard, every=1, keep_best=False),
         Inject(injection),
@@ -172,7 +172,7 @@ def stopped(
     with pinned_threads(1):
         try:
             with pytest.raises(NonFiniteError) as caught:
-                trainer.run((FAULTY_UPDATE + 3) * ROLLOUT)
+                trainer.run((FAULTY_UPDATE + 3) * ROLLOUT, callbacks)
         finally:
             trainer.close()
     yield caught.value
@@ -473,9 +473,8 @@ def test_what_no_update_has_seen_yet_is_not_saved(name: str, value: str, tmp_pat
     manager = CheckpointManager(tmp_path)
     trainer: Any = CASES["ppo-dict"].build()
     saver = CheckpointCallback(manager, trainer.guard, every=1, keep_best=False)
-    trainer.callbacks = [saver]
     with pinned_threads(1):
-        trainer.run(ROLLOUT)
+        trainer.run(ROLLOUT, [saver])
     logs = trainer.collector.env.envs
     if name == "collector/returns":
         trainer.collector.returns[0] = BAD[value]
@@ -496,9 +495,8 @@ def test_a_loaded_nan_is_refused_before_the_first_step():
     state = trainer.state_dict()
     state["policy"]["network"]["value_head.output.bias"][0] = np.nan
     trainer.load_state_dict(state)
-    trainer.callbacks = [GuardCallback(trainer.guard)]
     with pytest.raises(NonFiniteError, match=r"parameter value_head.output.bias is nan at env step 0"):
-        trainer.run(1)
+        trainer.run(1, [GuardCallback(trainer.guard)])
     trainer.close()
     assert trainer.progress.env_steps == 0
 
@@ -583,9 +581,8 @@ def test_an_evaluation_without_a_number_is_never_the_best(tmp_path: Path):
 
 def test_the_guard_shows_its_time_with_the_other_clocks():
     trainer = CASES["ppo-box"].build()
-    trainer.callbacks = [GuardCallback(trainer.guard)]
     with pinned_threads(1):
-        trainer.run(ROLLOUT)
+        trainer.run(ROLLOUT, [GuardCallback(trainer.guard)])
     trainer.close()
     assert trainer.clock.seconds["guard"] == trainer.guard.seconds > 0.0
     assert clock_metrics(trainer)["time/guard_seconds"] == round(trainer.guard.seconds, 4)

@@ -26,7 +26,7 @@ def compile_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(autouse=True)
 def optimisation(request: pytest.FixtureRequest, compile_cache: None) -> Iterator[None]:
-    """Only while a test runs: what fixtures of a module prepare is optimised."""
+    """Set the optimisation level while a test runs; module fixtures are compiled with full optimisation."""
     import jax
 
     jax.config.update("jax_disable_most_optimizations", "as_users_compile" not in request.fixturenames)
@@ -36,7 +36,7 @@ def optimisation(request: pytest.FixtureRequest, compile_cache: None) -> Iterato
 
 @pytest.fixture
 def as_users_compile() -> None:
-    """Asks `optimisation` for all of it."""
+    """Request full optimisation from `optimisation`."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Parts of a user's own that are not what they must be are refused by name, before anything is compiled."""
+"""Invalid environments, networks and algorithms of users are refused by name, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Walk:
-    """A right one; the tests replace a function of it."""
+    """A valid environment; the tests replace one of its functions."""
 
     observation_space: Any = box(-9.0, 9.0, (2,))
     action_space: Any = DiscreteSpec(2)
@@ -52,7 +52,7 @@ class Walk:
 
 
 def stepped(**changes: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A step with something else in the place of some results."""
+    """A step function with some of its results replaced."""
 
     def step(self: Walk, state: Any, action: Any, key: Any) -> Any:
         names = ("state", "rewards", "terminated", "truncated")
@@ -173,7 +173,7 @@ def test_a_network_that_does_not_fit_is_refused(function: Any, message: str) -> 
 
 
 def altered(build: Any, **functions: Callable[[Any], Any]) -> Any:
-    """An algorithm with some of its functions made into others."""
+    """An algorithm with some of its functions replaced."""
 
     def made(ctx: Any, hp: Any) -> Any:
         algorithm = build(ctx, hp)
@@ -183,7 +183,7 @@ def altered(build: Any, **functions: Callable[[Any], Any]) -> Any:
 
 
 def after(change: Callable[..., Any]) -> Callable[[Any], Any]:
-    """What a function returns, changed."""
+    """A function with its result changed."""
     return lambda function: lambda *args: change(*function(*args))
 
 

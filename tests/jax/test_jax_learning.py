@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.environments import eval_env_maker
 from rl_training.build_context import BuildContext
 from rl_training.config.loading import load_config
 from rl_training.config.schema import BackboneConfig, EnvConfig, NetworkConfig, TrainConfig, TrainingConfig

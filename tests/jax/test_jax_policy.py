@@ -41,7 +41,7 @@ CASES: dict[str, Any] = {
 
 
 def policy_of(case: str) -> JaxPolicy:
-    """With first weights, the last layer's large enough that actions differ."""
+    """A policy with initial weights, those of the last layer scaled up so that actions differ."""
     module, observation_space, action_space, backbone = CASES[case]
     network = NetworkConfig() if backbone is None else NetworkConfig(actor=backbone, critic=backbone)
     ctx = BuildContext(observation_space, action_space, num_envs=5, streams=Streams(1), network=network)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.environments import eval_env_maker
 from rl_training.config.loading import load_config
 from rl_training.training.evaluation import evaluate_policy
 

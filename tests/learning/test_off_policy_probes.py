@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.environments import eval_env_maker
 from rl_training.config.loading import parse_config
 from rl_training.envs.probes import LQR_GAIN, PROBES
 from rl_training.models.networks import as_tensors

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.environments import eval_env_maker
 from rl_training.config.schema import BackboneConfig, EnvConfig, NetworkConfig, TrainConfig, TrainingConfig
 from rl_training.envs.probes import LQR_GAIN, PROBES, Probe
 from rl_training.hparams.a2c import A2CConfig

@@ -1,4 +1,4 @@
-"""The logger: what goes where, and logs that a resume cuts back exactly."""
+"""The logger: which rows go to which file, and logs that a resume truncates exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl_training.types import StateDict, Stateful
 
 
 class Recorder:
-    """A user's sink: three methods are enough."""
+    """A user-defined sink needs three methods."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -120,7 +120,7 @@ def test_a_resumed_log_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     write_steps(killed, 0, 7)
     state = json.loads(json.dumps(killed.state_dict()))
     write_steps(killed, 7, 15)
-    killed.flush()  # the process is gone here: nothing is closed
+    killed.flush()  # the process dies here: nothing is closed
 
     resumed = Logger(tmp_path / "cut")
     resumed.load_state_dict(state)
@@ -153,7 +153,7 @@ def test_a_state_from_step_zero_empties_every_file_but_the_train_log(tmp_path: P
 
 
 def saved_logs(folder: Path) -> StateDict:
-    """The state of a logger after five steps, which are in its files."""
+    """The state of a logger after five logged steps."""
     logger = Logger(folder)
     write_steps(logger, 0, 5)
     state: StateDict = json.loads(json.dumps(logger.state_dict()))
@@ -162,7 +162,7 @@ def saved_logs(folder: Path) -> StateDict:
 
 
 def load_damaged(folder: Path, state: StateDict) -> list[str]:
-    """What a logger finds wrong at a resume: said in one warning and in train.log, before it goes on."""
+    """The damage that a logger reports at a resume, in one warning and in train.log, before it continues."""
     resumed = Logger(folder)
     with pytest.warns(UserWarning, match="are not what the checkpoint covers") as caught:
         resumed.load_state_dict(state)
@@ -180,7 +180,7 @@ def sha256(path: Path) -> str:
 
 
 def test_the_state_has_the_checksum_of_every_file(tmp_path: Path) -> None:
-    """Kept while rows are appended: the files are not read again at a checkpoint."""
+    """Updated while rows are appended: a checkpoint does not read the files again."""
     logger = Logger(tmp_path)
     for start in (0, 5, 10):
         write_steps(logger, start, start + 5)

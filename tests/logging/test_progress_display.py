@@ -1,4 +1,4 @@
-"""What is shown while a run trains: at once, rarely, on stderr, and never at the cost of the run."""
+"""The progress display shows the first step at once, then rarely, on stderr, and never ends the run."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ print("result")
     assert "env_steps 25/100 (25%)  return 3.5" in text
     assert "saved [step] 25" in text
     assert "env_steps 100/100 (100%)  return 4.5  eval 9.0" in text
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is hidden and given back
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is hidden and restored
 
 
 def test_plain_lines_need_no_rich() -> None:

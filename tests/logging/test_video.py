@@ -1,4 +1,4 @@
-"""Videos are read back frame by frame; a file under its name is always whole."""
+"""Videos are read back frame by frame; a file under its final name is always complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl_training.types import ConfigError, RunError
 
 
 def read(path: Path) -> tuple[str, list[Any]]:
-    """(what ffmpeg says of the stream, its frames)."""
+    """(ffmpeg's description of the stream, its frames)."""
     command = [find_ffmpeg(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     result = subprocess.run(command, capture_output=True, check=True)
     (stream,) = re.findall(r"Stream #0.*: Video: (.*)", result.stderr.decode().partition("Output #0")[0])
@@ -70,7 +70,7 @@ def test_grey_and_transparent_frames(tmp_path: Path, frame: Any) -> None:
         ([np.zeros((8, 8, 5), np.uint8)], r"uint8 \(8, 8, 5\)"),
     ],
 )
-def test_frames_that_are_none_are_refused_and_the_old_file_stays(tmp_path: Path, frames: Any, message: str) -> None:
+def test_invalid_frames_are_refused_and_the_old_file_stays(tmp_path: Path, frames: Any, message: str) -> None:
     path = tmp_path / "a.mp4"
     path.write_bytes(b"old")
     with pytest.raises(RunError, match=message):

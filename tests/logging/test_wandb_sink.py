@@ -1,4 +1,4 @@
-"""W&B for real, offline: under a stable id, silent, inside the run, without secrets, and never in the way."""
+"""The real W&B package, offline: a stable id, no output, files inside the run, no secrets, no effect on the run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_offline_without_a_key(run: RunDir, tmp_path: Path) -> None:
 
 
 class FailingRun:
-    """A W&B run whose connection is gone."""
+    """A W&B run that has lost its connection."""
 
     def log(self, *arguments: Any, **keywords: Any) -> None:
         raise ConnectionError("connection lost")

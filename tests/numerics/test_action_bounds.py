@@ -1,4 +1,4 @@
-"""Actions on their way to an environment: always within its bounds, in its dtype, whatever the bounds are."""
+"""Actions for an environment are always within its bounds and in its dtype, whatever the bounds are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 32
 
 
 def boxes(count: int = 60) -> Iterator[spaces.Box]:
-    """Symmetrical and not, tiny, huge, far from 0, as wide as the dtype, in three dtypes."""
+    """Bounds that are symmetric and not, tiny, huge, far from 0, as wide as the dtype, in three dtypes."""
     rng = np.random.default_rng(7)
     for dtype in (np.float16, np.float32, np.float64):
         largest = float(np.finfo(dtype).max)

@@ -1,4 +1,4 @@
-"""Which observations are pictures, and which of their axes holds the channels."""
+"""Which observations are images, and which of their axes holds the channels."""
 
 from __future__ import annotations
 

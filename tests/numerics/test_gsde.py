@@ -1,4 +1,4 @@
-"""State-dependent exploration: when matrices are drawn anew, and that actions have the spread they are judged by."""
+"""State-dependent exploration: when noise is resampled, and that it agrees with the log-probabilities."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_torch_policy_draws_exactly_when_it_is_due(every: int) -> None:
 
 
 def test_actions_follow_a_log_std_that_moved_within_an_episode() -> None:
-    """The same draw under e times the standard deviation is e times the noise, and as likely as before but for it."""
+    """The same draw under e times the standard deviation gives e times the noise, with a log-density lower by 1."""
     policy, head = policy_of(-1)
     obs, rng = np.ones((N, 4), np.float32), np.random.default_rng(0)
     first = policy.act(obs, policy.initial_carry(N), np.ones(N, bool), rng)

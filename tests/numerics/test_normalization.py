@@ -1,4 +1,4 @@
-"""Statistics that equal those of all the data at once, and resume to the bit."""
+"""Running statistics equal those of all the data at once, and resume bit for bit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_statistics_go_on_bit_for_bit_after_a_round_trip() -> None:
     resumed.update(more)
     assert straight.mean.tobytes() == resumed.mean.tobytes()
     assert straight.var.tobytes() == resumed.var.tobytes()
-    assert state["count"] == 160  # a state is a copy: it did not move on
+    assert state["count"] == 160  # a state is a copy: it did not change
 
 
 # -- ObsNormalizer ----------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_step_by_step_equals_rollout_by_rollout() -> None:
 
 
 def test_reset_rows_are_not_measured() -> None:
-    """The same episodes through a NEXT_STEP environment: a row that is no transition follows every end."""
+    """The same episodes through a NEXT_STEP environment: a row that is not a transition follows every end."""
     rewards = np.array([1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0])[:, None]
     ends = np.array([0, 0, 1, 0, 0, 0, 1, 0], np.bool_)[:, None]
     valid = np.array([1, 1, 1, 0, 1, 1, 1, 0], np.bool_)[:, None]

@@ -1,4 +1,4 @@
-"""Advantages and returns against numbers worked out by hand and against sums that cannot be wrong."""
+"""Advantages and returns against numbers worked out by hand and against the definitions, term by term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stability in the tails, and distributions that come out right."""
+"""Numerical stability in the tails, and correct distributions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 import rl_training
-from rl_training.cli import find_command, main, parse_words
+from rl_training.cli import main
+from rl_training.cli.dispatch import find_command, parse_words
 from rl_training.config.schema import builtin_spec
 from rl_training.registry import algorithms
 
@@ -63,6 +64,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors_of(found), f"{name_of(page)}: '{target}' has no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_commands_name_exist(page: Path) -> None:
+    named = re.findall(r"(?<![\w/.])(?:tests|benchmarks|tools|examples|scripts)/[\w/]+(?:\.\w+)?", page.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_every_page_is_in_the_navigation() -> None:
     def pages(entry: object) -> list[str]:
         if isinstance(entry, dict):
@@ -97,9 +104,9 @@ def test_commands_run(
     if words[0] in PARSED or "--resume" in words:
         command, rest = find_command(words)
         assert command is not None
-        named = parse_words(command, rest).positional
+        options = parse_words(command, rest)
         if words[0] in ("eval", "resume"):
-            assert named in (["latest"], ["baseline"])  # a run, the group of docs/groups.md
+            assert options.run in ("latest", "baseline")  # a run, the group of docs/groups.md
         return
     if words[0] in ("train", "sweep", "tune") and "--help" not in words:
         words.append("--dry-run")

@@ -48,6 +48,7 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 ALLOWED: dict[str, frozenset[str]] = {
     "torch": frozenset({"models", "algorithms", "monitoring", "assembly"}),
     "jax": frozenset({"jax"}),
+    "optax": frozenset({"jax"}),
     "gymnasium": frozenset({"envs", "training", "jax"}),
     "rich": frozenset({"logging", "experiments"}),
     "matplotlib": frozenset({"experiments"}),

@@ -67,3 +67,10 @@ def test_it_says_more_than_its_table(folder: Path) -> None:
     around = text[: text.index(TOOL.BEGIN)] + text[text.index(TOOL.END) :]
     assert text.startswith("# ")
     assert len(around.split()) >= 20
+
+
+def test_the_layout_page_is_up_to_date() -> None:
+    text = TOOL.LAYOUT_PAGE.read_text()
+    assert TOOL.with_layout(text) == text, "run: python tools/readme_tables.py"
+    for folder in (folder for folder in FOLDERS if folder.parent == SOURCE):
+        assert re.search(rf"^{folder.name}/ +\w", text, re.M), folder.name

@@ -25,8 +25,8 @@ from rl_training.cli import main
 PRELOAD = (
     "matplotlib.backends.backend_svg",
     "rl_training.algorithms.ppo",
-    "rl_training.cli.overrides",
-    "rl_training.cli.run",
+    "rl_training.cli.fields",
+    "rl_training.cli.commands.runs.train",
     "rl_training.assembly.cost",
     "rl_training.logging.tensorboard",
     "rl_training.testing",

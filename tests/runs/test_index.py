@@ -1,4 +1,4 @@
-"""The index keeps every row whose call returned, whoever is killed, and is never able to harm a run."""
+"""The index keeps every row whose call returned, whichever process is killed, and never disturbs a run."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_a_damaged_index_never_ends_a_run_and_a_rebuild_cures_it(tmp_path: Path,
     run = fake_run(tmp_path, 1, reward=3.0)
     record(run)
     damage(tmp_path / FILE, how)
-    with pytest.warns(UserWarning, match=r"cannot write the index .*`rl index rebuild` mends"):
+    with pytest.warns(UserWarning, match=r"cannot write the index .*`rl index rebuild` repairs"):
         record(run)
     rows, note = all_rows(tmp_path)
     assert [row["reward"] for row in rows] == [3.0]

@@ -1,4 +1,4 @@
-"""What a run directory says, how it is found again, and that no secret gets into it."""
+"""The content of a run directory, how it is found again, and that it contains no secrets."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_folder_of_the_same_name_elsewhere_does_not_hide_a_run(
     monkeypatch.chdir(tmp_path)
     for name in ("ppo", "latest"):
         assert RunDir.open(name).path.name == "ppo__A__seed0__20260101-000000"
-    with pytest.raises(RunError, match=r"'\./ppo/?' is no run|'ppo' is no run"):
+    with pytest.raises(RunError, match=r"'\./ppo/?' is not a run|'ppo' is not a run"):
         RunDir.open("./ppo/", tmp_path / "empty")
 
 
@@ -198,10 +198,10 @@ def test_a_folder_of_the_same_name_elsewhere_does_not_hide_a_run(
         ("ppo", r"'ppo' fits 2 runs in .*ppo__A.*, ppo__B.*type more of the name"),
         ("pqo__A__seed0__20260101-000000", r"did you mean 'ppo__A__seed0__20260101-000000'\?"),
         ("zzz", r"no run 'zzz' in .*; the latest is 'ppo__B__seed0__20260102-000000'"),
-        ("{root}", r"holds 2 runs and is none itself; the latest is '.*ppo__B"),
+        ("{root}", r"holds 2 runs but is not a run itself; the latest is '.*ppo__B"),
         ("{root}/ppo__A__seed0__20260101-000000/logs", r"is inside a run, not the run; use '.*20260101-000000'"),
         ("{root}/ppo__A__seed0__20260101-000000/run.json", r"is inside a run"),
-        ("{root}/plain", r"is no run: it has no run\.json"),
+        ("{root}/plain", r"is not a run: it has no run\.json"),
         ("{root}/file", r"is a file, not a run directory"),
         ("{root}/ppo__A__seed0__20260101-00000", r"there is no such directory; did you mean 'ppo__A__seed0"),
         ("a" * 5000, r"no run 'aaaa"),

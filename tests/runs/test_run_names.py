@@ -1,4 +1,4 @@
-"""Names of run directories: fixed form, inside the output directory whatever the config says, never taken twice."""
+"""Names of run directories: a fixed format, always inside the output directory, and unique."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets are found wherever they stand, written as references, and read again; ordinary configs stay as they are."""
+"""Secrets are found everywhere, written as references and restored; ordinary configs are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durable writes: what is promised at each fault point, in which order the disk is asked, and what is cleaned up."""
+"""Durable writes: the guarantee at each fault point, the order of disk operations, and the cleanup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rl_training.system.atomic_io import (
 
 
 def operations_of(folder: Path) -> tuple[list[str], object]:
-    """A hook that writes down what it sees, with temporary names as `*`."""
+    """A hook that records its calls, with temporary names as `*`."""
     seen: list[str] = []
 
     def hook(operation: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Errors as text: bounded, printable, and never an error of their own."""
+"""Exceptions as text: bounded and printable, and the conversion never raises."""
 
 from __future__ import annotations
 

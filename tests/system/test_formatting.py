@@ -1,4 +1,4 @@
-"""Numbers have enough digits on every scale, and never too many; every table and progress line uses the same words."""
+"""Numbers have a suitable number of digits on every scale, the same in tables, progress lines and summaries."""
 
 from __future__ import annotations
 

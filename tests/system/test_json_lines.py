@@ -103,7 +103,7 @@ def test_a_full_disk_is_a_run_error_with_the_cure() -> None:
 
 
 DAMAGED = [b"", b"{", b'{"env_steps":3}x', b"[1]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"env_steps":3}\r{"a":1}']
-"""Lines that are no rows."""
+"""Lines that are not rows."""
 
 
 @pytest.mark.parametrize("line", DAMAGED, ids=range(len(DAMAGED)))

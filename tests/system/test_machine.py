@@ -13,6 +13,7 @@ import pytest
 
 from rl_training.system import machine as environment_info
 from rl_training.system.machine import MAX_DIFF_BYTES, MAX_UNTRACKED, GitQuery, hardware, versions
+from rl_training.version import __version__
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -33,6 +34,7 @@ def repository(tmp_path: Path) -> Path:
 def test_versions_come_from_metadata() -> None:
     found = versions()
     assert found["numpy"] == importlib.metadata.version("numpy")
+    assert found["rl-training"] == __version__
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
     assert "no-such-package" not in found
     program = "import sys; from rl_training.system.machine import versions, hardware; versions(); hardware()"

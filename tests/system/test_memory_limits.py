@@ -1,4 +1,4 @@
-"""The memory a process may still take: whichever of its limits is the tightest, by name."""
+"""The memory a process may still allocate: the tightest of its limits, by name."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def write(folder: Path, **numbers: object) -> None:
 
 
 def process(root: Path, groups: str, mounts: str) -> Path:
-    """A folder that is read in the place of /proc/self."""
+    """A folder that is read instead of /proc/self."""
     proc = root / "proc"
     write(proc, cgroup=groups, mountinfo=mounts)
     return proc
 
 
 def rooms(proc: Path) -> Mapping[str, int]:
-    """Limit file to the bytes it leaves."""
+    """Limit file to the bytes that can still be allocated under it."""
     found = {}
     for room in memory_limits.group_rooms(proc):
         match = re.fullmatch(r"control group limit (.*) of [0-9.]+ GB", room.limit)
@@ -70,7 +70,7 @@ def test_version_1_and_its_number_for_no_limit(tmp_path: Path) -> None:
 
 
 def test_a_container_that_sees_only_its_own_group(tmp_path: Path) -> None:
-    """/proc/self/cgroup has the name on the host, the mount shows what is below it."""
+    """/proc/self/cgroup has the path on the host; the mount shows only what is below it."""
     mount = tmp_path / "cgroup"
     write(mount, memory__max=4 * GIGABYTE, memory__current=GIGABYTE)
     for root in ("/docker/abc", "/"):
@@ -85,7 +85,7 @@ def test_without_groups_there_is_no_limit_of_theirs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("limit", "words"), [("AS", "RLIMIT_AS (ulimit -v)"), ("DATA", "RLIMIT_DATA (ulimit -d)")])
 def test_a_limit_of_the_process_refuses_a_buffer_by_name(limit: str, words: str) -> None:
-    """Where the machine has the memory and the process may not take it."""
+    """The machine has the memory, but the process may not allocate it."""
     program = f"""
 import resource
 from rl_training.data import ReplayBuffer
@@ -104,8 +104,8 @@ except Exception as error:
 
 
 def test_a_rollout_that_does_not_fit_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl_training.assembly.build import build_trainer
     from rl_training.config.loading import parse_config
-    from rl_training.trainer import build_trainer
     from rl_training.types import ConfigError
 
     monkeypatch.setattr(memory_limits, "room", lambda: memory_limits.Room(100_000, "a test"))

@@ -1,4 +1,4 @@
-"""What is started inside ends with it; what was there before, or belongs to somebody else, is left alone."""
+"""Processes started inside a run end with it; earlier ones and those of other threads are left alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAEMON = "setsid sleep 1000 >/dev/null 2>&1 & echo $!"
 
 
 def program(variables: dict[str, str] | None = None) -> int:
-    """Not a Popen: that complains when nobody waits for it."""
+    """Not a Popen, which warns if it is not waited for."""
     return os.posix_spawnp("sleep", ["sleep", "1000"], {**os.environ, **(variables or {})})
 
 
@@ -28,7 +28,7 @@ def daemon() -> int:
 
 
 def stubborn() -> int:
-    """A forked process that does not end when it is asked to, with a child of its own."""
+    """A forked process that ignores SIGTERM, with a child of its own."""
     read, write = os.pipe()
     if (pid := os.fork()) == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -89,7 +89,7 @@ def test_also_when_an_error_ends_it() -> None:
 
 
 def test_a_bystander_survives() -> None:
-    """A program that another thread of this process starts while the run goes on."""
+    """A program that another thread of this process starts during the run."""
     ask, done, leave = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:

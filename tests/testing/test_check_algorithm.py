@@ -273,7 +273,7 @@ def test_an_algorithm_that_refuses_everything_is_not_called_sound():
 def test_names_that_do_not_exist_are_refused_as_anywhere():
     with pytest.raises(ConfigError, match="unknown algorithm 'pppo'; did you mean 'ppo'"):
         check_algorithm("pppo")
-    with pytest.raises(ConformanceError, match="3 is no algorithm"):
+    with pytest.raises(ConformanceError, match="3 is not an algorithm"):
         check_algorithm(3)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ import pytest
 import rl_training
 from rl_training.config.loading import parse_config
 from rl_training.config.schema import TrainConfig
-from rl_training.trainer import as_config
+from rl_training.trainer import resolved_config
 from rl_training.types import ConfigError, RunError
 
 PAGE = Path(__file__).parents[2] / "docs" / "python-api.md"
@@ -35,7 +35,7 @@ def test_fields_change_any_config(kind: str, tmp_path: Path) -> None:
         "algorithm.lr": 0.01,
         "callbacks": ["my.mod:Thing"],
     }
-    cfg = as_config(given, fields)
+    cfg = resolved_config(given, fields).config
     assert (cfg.seed, cfg.training.total_timesteps, cfg.env.num_envs) == (3, 500, 8)
     assert (cfg.hparams.clip_coef, cfg.hparams.learning_rate) == (0.1, 0.01)
     assert cfg.callbacks[0].name == "my.mod:Thing"

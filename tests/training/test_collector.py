@@ -13,7 +13,7 @@ from rl_training.algorithms.random import RandomAgent, RandomConfig
 from rl_training.build_context import BuildContext
 from rl_training.envs.probes.control import Counting
 from rl_training.training.collector import Collector
-from rl_training.types import BoxSpec, Carry, DiscreteSpec, Obs, VectorStep
+from rl_training.types import ActResult, BoxSpec, Carry, DiscreteSpec, Obs, VectorStep
 
 BOX = BoxSpec(np.zeros(1, np.float32), np.full(1, 3, np.float32), np.dtype(np.float32))
 
@@ -124,3 +124,42 @@ def test_episodes_span_rollouts():
     collector = Collector(env, agent(), np.random.default_rng(0))
     returns = [collector.collect(2, ListSink()).returns for _ in range(3)]
     assert returns == [[], [6.0], [6.0]]
+
+
+class Fixed:
+    """Always the same action."""
+
+    def __init__(self, action: int) -> None:
+        self.action = action
+
+    def initial_carry(self, num_envs: int) -> Carry:
+        return {}
+
+    def act(self, obs: Obs, carry: Carry, is_first: Any, rng: Any, *, deterministic: bool = False) -> ActResult:
+        actions = np.full(len(is_first), self.action)
+        return ActResult(actions, actions, carry)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
+
+
+def test_another_policy_acts_only_where_it_is_given():
+    env = SyncVectorEnv([Terminating("terminated")], autoreset_mode=AutoresetMode.SAME_STEP)
+    collector, sink = Collector(env, Fixed(0), np.random.default_rng(0)), ListSink()
+    collector.collect(2, sink)
+    collector.collect(2, sink, Fixed(1))
+    collector.collect(1, sink)
+    assert [int(step.actions[0]) for step in sink.steps] == [0, 0, 1, 1, 0]
+
+
+def test_watchers_see_every_step_after_it_was_stored():
+    env = SyncVectorEnv([Terminating("terminated")], autoreset_mode=AutoresetMode.SAME_STEP)
+    collector, sink = Collector(env, agent(), np.random.default_rng(0)), ListSink()
+    seen: list[tuple[VectorStep, int]] = []
+    collector.collect(1, sink)
+    collector.watch(lambda step: seen.append((step, len(sink.steps))))
+    collector.collect(3, sink)
+    assert [step for step, _ in seen] == sink.steps[1:]
+    assert [stored for _, stored in seen] == [2, 3, 4]

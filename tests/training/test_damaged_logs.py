@@ -15,7 +15,7 @@ from rl_training.cli import main
 from rl_training.experiments.analysis.curves import TRAINING, read_curve
 from rl_training.experiments.keeping.cleanup import last_metrics
 from rl_training.experiments.keeping.watch import watch
-from rl_training.experiments.launching.group_runner import latest_progress
+from rl_training.experiments.launching.progress import latest_progress
 from rl_training.runs.directory import RunDir, metrics_sha256
 from rl_training.runs.index import describe
 from rl_training.system.json_lines import plain_row, read_rows

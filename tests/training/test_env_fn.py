@@ -126,7 +126,7 @@ def test_verify_and_a_copied_config_ask_for_it_too(run: Path, capsys: pytest.Cap
         ReproducibilityChecker().verify_resume(run)
     assert ReproducibilityChecker().verify_experiment(run, env_fn=Corridor).reproduced
     assert main(["train", str(run / "configs" / "resolved.yaml"), "--output-dir", str(run.parent)]) == 2
-    assert "was the function 'Corridor'" in capsys.readouterr().err
+    assert "was made by the function 'Corridor'" in capsys.readouterr().err
 
 
 def test_predicting_needs_no_environment(run: Path) -> None:

@@ -87,7 +87,7 @@ def test_on_purpose_it_goes_on_and_says_so(run: Path) -> None:
     rl_training.resume(run, total_timesteps=128)  # sealed anew
     (difference,) = ReproducibilityChecker().verify_experiment(run).differences
     assert (difference.kind, difference.env_steps) == ("config", 64)
-    assert difference.what == "the run went on with a changed config on purpose: hparams.gamma"
+    assert difference.what == "the run was continued with a changed config on purpose: hparams.gamma"
 
 
 def test_what_does_not_fit_is_no_error_of_torch_even_on_purpose(run: Path) -> None:

@@ -1,4 +1,4 @@
-"""Configs of strangers that ask for code in every spelling the loader takes, and run directories that hold them."""
+"""Untrusted configs that name code in every spelling the loader takes, and run directories that hold them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def anything(*args, **kwargs):
     Path("{marker}").write_text("called")
 
 
-Env = Algo = Wrapper = Net = Buffer = Callback = Sink = rule = JaxEnv = anything
+Env = Algo = Opt = Wrapper = Net = Buffer = Callback = Sink = rule = JaxEnv = anything
 """
 
 SPELLINGS = {
@@ -53,13 +53,19 @@ SPELLINGS = {
     "critic network dotted": 'network.critic.type: "evil_part:Net"',
     "network of jax": 'backend: jax\nlane: host\nnetwork: {actor: {type: "evil_part:Net"}}',
     "compiled environment of jax": 'backend: jax\nenv_id: "evil_part:JaxEnv"',
+    "optimiser": 'hparams: {optimizer: {type: "evil_part:Opt"}}',
+    "optimiser of algorithm": 'algorithm: {name: sac, optimizer: {type: "evil_part:Opt"}}',
+    "optimiser dotted": 'hparams.optimizer.type: "evil_part:Opt"',
+    "optimiser of jax": 'backend: jax\nhparams: {optimizer: {type: "evil_part:Opt"}}',
+    "an optimiser of torch that is not built in": 'hparams: {optimizer: {type: "torch.optim:SGD"}}',
+    "code in an argument of an optimiser": 'hparams: {optimizer: {type: adamw, kwargs: {foreach: "evil_part:m"}}}',
     "buffer": 'algo: dqn\nbuffer: {type: "evil_part:Buffer"}',
     "buffer dotted": 'buffer.type: "evil_part:Buffer"',
     "callbacks as texts": 'callbacks: ["evil_part:Callback"]',
     "callbacks as mappings": 'callbacks: [{name: "evil_part:Callback", kwargs: {x: 1}}]',
     "sinks": 'logging: {sinks: ["evil_part:Sink"]}',
     "sinks dotted, one text": 'logging.sinks: "evil_part:Sink"',
-    "a sink of ours into somebody's file": "logging: {sinks: [{name: jsonl, kwargs: {path: MARKER}}]}",
+    "a built-in sink into another file": "logging: {sinks: [{name: jsonl, kwargs: {path: MARKER}}]}",
     "a sink of ours, relative": "logging: {sinks: [{name: tensorboard, kwargs: {log_dir: marker}}]}",
     "alert rule": 'monitor: {rules: [{name: "evil_part:rule"}]}',
     "alert command": "monitor: {command: [touch, MARKER]}",
@@ -74,24 +80,24 @@ SPELLINGS = {
     "a file in an argument": 'env_id: FrozenLake-v1\nenv: {kwargs: {desc: ["/etc/passwd"]}}',
     "a secret in an argument": 'env: {kwargs: {render_mode: "${env:HOME}"}}',
     "a secret in the name": 'name: "${env:HOME}"',
-    "an account of somebody else's": "logging: {wandb: {enabled: true, entity: somebody}}",
+    "another W&B account": "logging: {wandb: {enabled: true, entity: somebody}}",
     "a secret for a tracker": 'logging: {wandb: {project: "${env:HOME}"}}',
 }
-"""What is refused because nobody agreed to it. MARKER is the file that shows that something ran."""
+"""Configs that are refused without the user's consent. MARKER is the file that shows that something ran."""
 
 INVALID = {
     "base": "base: evil.yaml",
     "experiment.base": "experiment: {base: evil.yaml}",
     "a list of bases": "base: [ppo/cartpole, evil.yaml]",
-    "an optimiser nobody knows": 'hparams: {optimizer: "evil_part:Opt"}',
+    "an unknown optimiser": 'hparams: {optimizer: "evil_part:Opt"}',
     "a device": 'device: "evil_part:x"',
     "a sweep": 'base_config: evil.yaml\nsweep: {env_id: ["evil_part:Env"]}',
 }
-"""What is no config of a run at all."""
+"""Texts that are not the config of a run."""
 
 
 def write_run(folder: Path, config: str, **info: object) -> Path:
-    """A run directory as somebody could make it by hand; `config` is its resolved.yaml."""
+    """A forged run directory; `config` is its resolved.yaml."""
     run = folder / "ppo__CartPole-v1__seed0__20260101-000000"
     for name in SUBFOLDERS:
         (run / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The gate itself: every way from a name to code, under a consent that refuses."""
+"""The gate itself: every path from a name to code, in a refusing scope."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from rl_training import registry
 from rl_training.config.fields import field_docs
 from rl_training.config.monitor import AlertRuleConfig
 from rl_training.config.schema import BackboneConfig, EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import make_env, make_vector_env, suites
+from rl_training.hparams.optimizer import OptimizerConfig
+from rl_training.hparams.ppo import PPOConfig
 from rl_training.monitoring.alert_hooks import AlertHook
 from rl_training.monitoring.alerts import user_rule
 from rl_training.runs.foreign_code import ARGUMENTS, HARMLESS, NAMES, foreign_code
@@ -32,6 +35,18 @@ def jax_network() -> Any:
 
     space = BoxSpec(np.zeros(4), np.ones(4), np.dtype("float32"))
     return backbone(space, BackboneConfig(type=NAME))
+
+
+def optimizer() -> Any:
+    from rl_training.models.optimization import FlatParameters, build_optimizer
+
+    return build_optimizer(FlatParameters(torch.nn.Linear(2, 2)), OptimizerConfig(NAME), eps=1e-8)
+
+
+def jax_optimizer() -> Any:
+    from rl_training.jax.models.optimization import build_optimizer
+
+    return build_optimizer(OptimizerConfig(NAME))
 
 
 def jax_env() -> Any:
@@ -53,12 +68,16 @@ WAYS: dict[str, Callable[[], Any]] = {
             registry.buffers,
             registry.loggers,
             registry.callbacks,
+            registry.optimizers,
+            registry.dynamics,
         )
     },
     "environment": lambda: suites.find(NAME),
     "environment of a module": lambda: suites.find("a_module_that_is_not_there:Env-v0"),
     "environment of jax": jax_env,
     "network of jax": jax_network,
+    "optimizer": optimizer,
+    "optimizer of jax": jax_optimizer,
     "wrapper": lambda: make_env("CartPole-v1", EnvConfig(wrappers=(WrapperConfig(NAME),))),
     "vector environment": lambda: make_vector_env(TrainConfig(env_id=NAME)),
     "plugins of an environment": lambda: make_vector_env(TrainConfig(plugins=("a_module_that_is_not_there",))),
@@ -74,7 +93,7 @@ def test_no_way_leads_past_the_gate(way: str) -> None:
         WAYS[way]()
 
 
-def test_a_thread_is_refused_while_a_strangers_config_runs() -> None:
+def test_a_thread_is_refused_while_an_untrusted_config_runs() -> None:
     caught: list[str] = []
 
     def look() -> None:
@@ -124,6 +143,7 @@ def test_built_in_parts_are_there_for_everybody() -> None:
         registry.wrappers: ["frame_stack", "rl_training.envs.wrappers:FrameStack", "gymnasium.wrappers:TimeLimit"],
         registry.buffers: ["replay"],
         registry.loggers: ["jsonl"],
+        registry.optimizers: ["adam", "adamw", "rmsprop", "torch.optim:AdamW"],
     }
     with scope(NOBODY):
         for kind, names in parts.items():
@@ -140,7 +160,7 @@ def test_built_in_parts_are_there_for_everybody() -> None:
                 registry.wrappers.get(path)
 
 
-def test_names_that_this_process_registered_are_not_a_strangers_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrusted_config_cannot_use_names_that_this_process_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = registry.Registry("part", {"built-in": "rl_training.registry:Registry"})
     parts.register("mine")(dict)
     assert parts.is_foreign("mine")
@@ -148,7 +168,7 @@ def test_names_that_this_process_registered_are_not_a_strangers_to_use(monkeypat
     assert parts.get("mine") is dict
     with scope(NOBODY), pytest.raises(TrustError, match="part mine"):
         parts.get("mine")
-    # but those of a package that was installed for this are
+    # those of an installed plugin package are allowed
     monkeypatch.setattr(registry, "_installed_packages", lambda: {__name__.split(".")[0]})
     with scope(NOBODY):
         assert parts.get("mine") is dict
@@ -199,7 +219,7 @@ def test_an_environment_that_the_user_brings_is_not_asked_for() -> None:
     assert foreign_code(cfg, env_given=True) == []
 
 
-def test_a_text_in_a_place_that_nobody_has_judged_counts_as_code() -> None:
+def test_a_text_in_a_field_that_is_not_classified_counts_as_code() -> None:
     @dataclass(frozen=True)
     class Later:
         optimizer: str = "adam"
@@ -212,7 +232,17 @@ def test_a_text_in_a_place_that_nobody_has_judged_counts_as_code() -> None:
     assert foreign_code(cfg) == ["hparams.optimizer torch.optim.SGD", "hparams.names.* x"]
 
 
-def test_the_places_that_are_judged_exist() -> None:
+def test_an_optimiser_of_your_own_is_code_and_a_built_in_one_is_not() -> None:
+    def asked(name: str, **kwargs: Any) -> list[str]:
+        return foreign_code(TrainConfig(hparams=PPOConfig(optimizer=OptimizerConfig(name, kwargs))))
+
+    assert asked("adamw", weight_decay=0.1) == asked("rmsprop") == asked("adam") == []
+    assert asked("my.module:Lion") == ["hparams.optimizer.type my.module:Lion"]
+    assert asked("torch.optim:SGD") == ["hparams.optimizer.type torch.optim:SGD"]
+    assert asked("adamw", foreach="my:m") == ["hparams.optimizer.kwargs.** my:m"]
+
+
+def test_the_classified_fields_exist() -> None:
     paths = set(field_docs())
     for place in [*HARMLESS, *NAMES, *ARGUMENTS]:
         start = ".".join(place).split(".*")[0].removesuffix(".**").split(".**")[0]

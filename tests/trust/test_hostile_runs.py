@@ -1,4 +1,4 @@
-"""Run directories, archives and captured updates of strangers: whatever their configs name, nothing of it runs."""
+"""Untrusted run directories, archives and captured updates: nothing that their configs name is executed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def nothing_ran(marker: Path) -> bool:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_nothing_of_a_strangers_config_runs(spelling: str, tmp_path: Path, marker: Path) -> None:
+def test_nothing_of_an_untrusted_config_runs(spelling: str, tmp_path: Path, marker: Path) -> None:
     text = SPELLINGS[spelling].replace("MARKER", str(marker))
     copied = write_run(tmp_path / "theirs", text)
     imported = unpack(pack(RunDir(copied)), tmp_path / "runs").path
@@ -72,7 +72,7 @@ def test_nothing_of_a_strangers_config_runs(spelling: str, tmp_path: Path, marke
 
 
 @pytest.mark.parametrize("spelling", INVALID)
-def test_a_stored_config_that_is_none_is_refused_too(spelling: str, tmp_path: Path, marker: Path) -> None:
+def test_a_stored_text_that_is_not_a_config_is_refused_too(spelling: str, tmp_path: Path, marker: Path) -> None:
     run = write_run(tmp_path / "theirs", INVALID[spelling])
     for call in CALLS.values():
         with pytest.raises(ConfigError):
@@ -136,9 +136,9 @@ def test_the_commands_end_with_code_2_and_one_sentence(words: list[str], tmp_pat
 
 
 @pytest.mark.parametrize("library", ["ale_py", "evil_plugin"])
-def test_nothing_is_taken_from_a_folder_that_somebody_sent(library: str, tmp_path: Path, marker: Path) -> None:
-    """`rl` finds modules beside a config of the user's; beside a stranger's run it takes neither the library of a suite
-    nor an entry point from there."""
+def test_nothing_is_imported_from_the_folder_of_an_untrusted_run(library: str, tmp_path: Path, marker: Path) -> None:
+    """`rl` finds modules beside a config that the user gives; beside an untrusted run it imports neither the library of
+    a suite nor an entry point from there."""
     write_run(tmp_path / "runs", "env_id: ALE/Pong-v5")
     (tmp_path / f"{library}.py").write_text(EVIL.replace("{marker}", str(marker)))
     (tmp_path / "evil-1.dist-info").mkdir()
@@ -147,7 +147,8 @@ def test_nothing_is_taken_from_a_folder_that_somebody_sent(library: str, tmp_pat
     command = [sys.executable, "-m", "rl_training", "resume", "latest", "--total-timesteps=128"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
-    assert "rl-training[atari]" in done.stderr
+    # the environment was looked for: its library is missing, or installed, and then the checkpoint is missing
+    assert "rl-training[atari]" in done.stderr or "the run has saved none" in done.stderr
     assert not marker.exists()
 
 
@@ -158,8 +159,8 @@ def test_escape_sequences_of_a_name_are_not_obeyed(tmp_path: Path) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_links_in_a_strangers_directory_are_not_written_through(tmp_path: Path) -> None:
-    """A copied directory may hold them, an imported one cannot; writing logs would write elsewhere."""
+def test_links_in_an_untrusted_directory_are_not_written_through(tmp_path: Path) -> None:
+    """A copied directory may hold links, an imported one cannot; logs would be written to their targets."""
     run = write_run(tmp_path / "runs", dump_yaml(TrainConfig()))
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
@@ -171,7 +172,7 @@ def test_links_in_a_strangers_directory_are_not_written_through(tmp_path: Path) 
 
 
 def captured(config: str) -> dict[str, object]:
-    """What the file of a captured update holds."""
+    """The config in the file of a captured update."""
     return {
         "why": "asked for",
         "updates": 1,

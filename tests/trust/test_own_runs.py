@@ -1,4 +1,4 @@
-"""Runs that were made here pass, wherever they lie; those of others once the user has agreed, until that is revoked."""
+"""Runs that were made here are trusted, wherever they are; other runs once the user consents, until that is revoked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_training.experiments.keeping.verify import ReproducibilityChecker
 from rl_training.experiments.launching.groups import SeedGroup
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.runs.directory import RunDir
-from rl_training.trust import seals as trust
+from rl_training.trust import seals
 from rl_training.types import ConfigError, TrustError
 
 PART = """
@@ -35,7 +35,7 @@ class Env(gymnasium.Wrapper):
 
 @pytest.fixture(autouse=True)
 def own_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment of the user's own, and an empty config home."""
+    """A user-defined environment, and an empty config directory."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "own_part.py").write_text(PART)
     monkeypatch.syspath_prepend(tmp_path / "modules")
@@ -57,7 +57,7 @@ def tiny(**fields: Any) -> TrainConfig:
 
 
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From here on this is another user's machine."""
+    """Switch to the machine of another user."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another config"))
 
 
@@ -71,9 +71,9 @@ def test_a_run_of_ones_own_passes_moved_renamed_and_copied(tmp_path: Path) -> No
         assert rl_training.load(path).config.env_id == "own_part:Env"
         assert rl_training.evaluate(path, episodes=1)["episodes"] == 1
     assert rl_training.resume(copied, total_timesteps=64).metrics["env_steps"] == 64
-    assert rl_training.resume(copied, total_timesteps=96).metrics["env_steps"] == 96  # a new budget breaks no seal
+    assert rl_training.resume(copied, total_timesteps=96).metrics["env_steps"] == 96  # the seal allows a new budget
     assert ReproducibilityChecker().verify_experiment(moved).reproduced
-    assert trust.remembered() == []
+    assert seals.remembered() == []
 
 
 def test_no_key_is_in_a_run_directory(tmp_path: Path) -> None:

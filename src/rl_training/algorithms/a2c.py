@@ -1,7 +1,7 @@
 """Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016, arXiv:1602.01783).
 
-One gradient step on the whole of each short rollout. At that step PPO's ratio is 1, so A2C is PPO with one epoch and
-one minibatch; what is its own is the plain log-probability loss below.
+One gradient step on each short rollout as a whole. At that step PPO's ratio is 1, so A2C is PPO with one epoch and one
+minibatch; what differs is the plain log-probability loss below.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
 from rl_training.hparams.a2c import SPEC, A2CConfig
+from rl_training.numerics.normalization import normalized
 from rl_training.types import Batch, UpdateResult
 
 __all__ = ["A2C", "SPEC", "A2CConfig", "policy_gradient_loss", "policy_gradient_update"]
@@ -31,7 +32,7 @@ def policy_gradient_loss(minibatch: Mapping[str, Tensor], *, ent_coef: float, vf
 
 
 def policy_gradient_update(algorithm: OnPolicyAlgorithm, rollout: Rollout, weights: Tensor) -> UpdateResult:
-    """One optimiser step on a whole rollout whose actions are weighed by `weights` (B,)."""
+    """One optimiser step on a whole rollout with the log-probabilities weighted by `weights` (B,)."""
     hp = algorithm.hp
     logprobs, entropy, new_values = algorithm.network(rollout.obs, rollout.actions)
     minibatch = {

@@ -1,13 +1,16 @@
-"""BaseAlgorithm: a short way to a first algorithm of your own. Write `setup`, `act` and `update`; the rest is done.
+"""BaseAlgorithm: the shortest start for an algorithm of your own. Write `setup`, `act` and `update`; the rest is done.
 
-Everything put into `networks`, `optimizers` and `generators` is saved and restored by itself, and networks are moved to
-the device. For more control implement the `Algorithm` protocol of `rl_training.types` instead: nothing in the package
-asks for this base. `rl_training.testing.check_algorithm` tells whether yours keeps the rules, whichever way it is made.
+Everything put into `networks`, `optimizers` and `generators` is saved and restored automatically, and networks are
+moved to the device. For more control implement the `Algorithm` protocol of `rl_training.types` instead: nothing in the
+package requires this base. `rl_training.testing.check_algorithm` checks an algorithm, however it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.on_policy import flat_rows
 from rl_training.build_context import BuildContext
+from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.hparams.base import supports_anything
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import load_optimizer_state, optimizer_state
@@ -28,6 +32,7 @@ from rl_training.types import (
     Carry,
     ConfigError,
     DictSpec,
+    Metrics,
     Obs,
     SpaceSpec,
     StateDict,
@@ -43,11 +48,17 @@ class BaseAlgorithm:
 
     kind = "on_policy"
     normalizes = False
-    """True where your algorithm heeds `ctx.normalize_obs` and `ctx.normalize_reward`; they are refused otherwise."""
+    """Set True if your algorithm applies `ctx.normalize_obs` and `ctx.normalize_reward`; they are refused otherwise."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "update" in vars(cls):
+            cls.update = _keeping_metrics(cls.update)  # type: ignore[method-assign, assignment]
 
     def __init__(self, ctx: BuildContext, hparams: Any) -> None:
         self.ctx = ctx
         self.hparams = hparams
+        self._latest_metrics: Metrics = {}
         self.networks: dict[str, nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self.generators: dict[str, np.random.Generator] = {}
@@ -83,30 +94,52 @@ class BaseAlgorithm:
     def flat(self, batch: Batch, *columns: str | Obs) -> list[Any]:
         """Columns of a rollout as tensors (B, ...) of its real transitions, on the device.
 
-        A column is a name in `batch` or a (T, N, ...) array of yours: `obs, gains = self.flat(batch, "obs", gains)`.
+        A column is a name in `batch` or your own (T, N, ...) array: `obs, gains = self.flat(batch, "obs", gains)`.
         """
         keep = batch["valid"].reshape(-1)
         arrays = [batch[column] if isinstance(column, str) else column for column in columns]
         return [as_tensors(flat_rows(array, keep), self.ctx.device) for array in arrays]
 
     def watched(self) -> Iterator[Tensor]:
-        """What the NaN guard looks at after each update."""
+        """Tensors that the NaN guard checks after each update."""
         for network in self.networks.values():
             yield from (parameter.detach() for parameter in network.parameters())
 
+    def get_metrics(self) -> dict[str, float]:
+        """The metrics of the latest `update` as numbers; empty before the first one."""
+        return {name: float(value) for name, value in self._latest_metrics.items()}
+
+    def save_checkpoint(self, run_dir: str | Path) -> Path:
+        """Write this algorithm's state below `run_dir/checkpoints`, for loops of your own; returns the folder.
+
+        A run of the package saves more than this (environments, buffers, logs), by itself.
+        """
+        parts = {"algorithm": self.state_dict(), "policy": self.policy.state_dict()}
+        return CheckpointManager(run_dir).save(parts, step=self.ctx.progress.env_steps)
+
+    def load_checkpoint(self, run_dir: str | Path, which: str | int = "latest") -> None:
+        """Read what `save_checkpoint` wrote, or these two parts of a run: `latest`, `best` or a step."""
+        parts = CheckpointManager(run_dir).load(which, ("algorithm", "policy")).parts
+        self.load_state_dict(parts["algorithm"])
+        self.policy.load_state_dict(parts["policy"])
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Networks that are trained, for debug mode."""
+        yield from self.networks.items()
+
+    def named_optimizers(self) -> Iterator[tuple[str, torch.optim.Optimizer]]:
+        """Optimisers, for debug mode."""
+        yield from self.optimizers.items()
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd: here they always do."""
+        return nullcontext()
+
     def state_dict(self) -> StateDict:
-        modules = nn.ModuleDict(self.networks)
-        return {
-            "optimizers": {name: optimizer_state(optimizer, modules) for name, optimizer in self.optimizers.items()},
-            "generators": {name: generator_state(generator) for name, generator in self.generators.items()},
-        }
+        return learning_state(self.networks, self.optimizers, self.generators)
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        modules = nn.ModuleDict(self.networks)
-        for name, optimizer in self.optimizers.items():
-            load_optimizer_state(optimizer, modules, state["optimizers"][name])
-        for name, generator in self.generators.items():
-            set_generator_state(generator, state["generators"][name])
+        load_learning_state(self.networks, self.optimizers, self.generators, state)
 
 
 class _Acting:
@@ -139,6 +172,44 @@ class _Acting:
             load_module_state(network, state[name])
 
 
+# -- state ------------------------------------------------------------------------------------------------------------
+
+Networks = dict[str, nn.Module]
+Optimizers = dict[str, torch.optim.Optimizer]
+Generators = dict[str, np.random.Generator]
+
+
+def learning_state(networks: Networks, optimizers: Optimizers, generators: Generators) -> StateDict:
+    """The state of optimisers, by the names of the parameters they move, and of generators."""
+    modules = nn.ModuleDict(networks)
+    return {
+        "optimizers": {name: optimizer_state(optimizer, modules) for name, optimizer in optimizers.items()},
+        "generators": {name: generator_state(generator) for name, generator in generators.items()},
+    }
+
+
+def load_learning_state(networks: Networks, optimizers: Optimizers, generators: Generators, state: StateDict) -> None:
+    """The inverse of `learning_state`, in place."""
+    modules = nn.ModuleDict(networks)
+    for name, optimizer in optimizers.items():
+        load_optimizer_state(optimizer, modules, state["optimizers"][name])
+    for name, generator in generators.items():
+        set_generator_state(generator, state["generators"][name])
+
+
+def _keeping_metrics(update: Callable[[Any, Batch], UpdateResult]) -> Callable[[Any, Batch], UpdateResult]:
+    """`update`, with its metrics kept for `get_metrics`."""
+
+    @functools.wraps(update)
+    def keeping(self: Any, batch: Batch) -> UpdateResult:
+        result = update(self, batch)
+        if isinstance(result, UpdateResult):  # anything else is refused, in words, by the trainer
+            self._latest_metrics = result.metrics
+        return result
+
+    return keeping
+
+
 # -- mistakes that would only show later ------------------------------------------------------------------------------
 
 
@@ -151,7 +222,7 @@ def _check_class(cls: type[BaseAlgorithm], ctx: BuildContext) -> None:
         if getattr(ctx, switch) and not cls.normalizes:
             raise ConfigError(
                 f"env.{switch}: algorithm {cls.__name__} does not normalise; use the wrapper of that name "
-                f"(env.wrappers: [{switch}]), or heed ctx.{switch} in your class and set `normalizes = True` there"
+                f"(env.wrappers: [{switch}]), or apply ctx.{switch} in your class and set `normalizes = True` there"
             )
 
 

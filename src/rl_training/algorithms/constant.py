@@ -1,4 +1,4 @@
-"""The constant agent: one action for ever. Where it scores well, the task is not a task."""
+"""The constant agent: always the same action. A task on which it scores well tests nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["SPEC", "ConstantAgent", "ConstantConfig", "constant_action"]
 
 
 def constant_action(space: SpaceSpec, given: float | list[float] | None) -> Array:
-    """The configured action as the space wants it, checked against its bounds."""
+    """The configured action in the shape and dtype of the space, checked against its bounds."""
     if isinstance(space, DictSpec):
         raise ConfigError("hparams.action: Dict action spaces are not supported")
     if given is None:
@@ -47,14 +47,14 @@ def constant_action(space: SpaceSpec, given: float | list[float] | None) -> Arra
 
 
 def options(space: DiscreteSpec | MultiDiscreteSpec | MultiBinarySpec) -> Array:
-    """How many values each part of a discrete action has."""
+    """Number of values of each component of a discrete action."""
     if isinstance(space, MultiDiscreteSpec):
         return np.array(space.nvec)
     return np.array(space.n if isinstance(space, DiscreteSpec) else 2)
 
 
 def middle(space: BoxSpec) -> Array:
-    """Half way between finite bounds, else the finite one nearest to 0, else 0."""
+    """Midpoint of finite bounds; with one finite bound the value nearest to 0; otherwise 0."""
     low = np.where(np.isfinite(space.low), space.low, np.minimum(space.high, 0.0))
     high = np.where(np.isfinite(space.high), space.high, np.maximum(space.low, 0.0))
     return within(space, low / 2 + high / 2)

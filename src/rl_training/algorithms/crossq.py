@@ -1,9 +1,10 @@
-"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): SAC without target networks, for few samples.
+"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): SAC without target networks, sample-efficient.
 
 The critics are batch-normalised, and this and the next state pass through them in one batch, so that both have the
-same statistics; that makes target networks unnecessary. Losses are those of `sac.py`, which has the temperature too.
+same statistics; that makes target networks unnecessary. The losses and the temperature are
+those of `sac.py`.
 
-What differs from the paper: critics are 512 wide instead of 2048 (a matter of `network.critic`).
+What differs from the paper: critics are 512 wide instead of 2048 (`network.critic`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.off_policy import (
-    NetworkPolicy,
-    OffPolicyAlgorithm,
-    Transitions,
-    critic_loss,
-    td_targets,
-)
-from rl_training.algorithms.sac import Temperature, actor_loss, temperature_loss
+from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
+from rl_training.algorithms.policies import NetworkPolicy
+from rl_training.algorithms.sac import ActorStep, Temperature, actor_loss, temperature_loss
 from rl_training.build_context import BuildContext
 from rl_training.hparams.crossq import SPEC, CrossQConfig
 from rl_training.models.backbones.mlp import TensorObs
@@ -31,6 +27,7 @@ from rl_training.models.heads import bounded_log_std, tanh_gaussian_logprob
 from rl_training.models.networks import as_tensors
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
+from rl_training.numerics.normalization import ObsNormalizer
 from rl_training.numerics.stable import raw_log_std
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, ConfigError, Metrics, Obs, UpdateResult
 
@@ -61,10 +58,10 @@ class RenormActor(nn.Module):
 
 
 class RenormPolicy(NetworkPolicy):
-    """Acts with running statistics."""
+    """Acts with the running statistics of the normalisation."""
 
-    def __init__(self, actor: RenormActor, algorithm: OffPolicyAlgorithm) -> None:
-        super().__init__(actor, algorithm)
+    def __init__(self, actor: RenormActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
+        super().__init__(actor, ctx, normalizer)
         self.actor = actor
 
     def act(
@@ -81,7 +78,7 @@ class RenormPolicy(NetworkPolicy):
 
 
 class CrossQ(OffPolicyAlgorithm):
-    """One update: critics; every third time the actor and the temperature too."""
+    """SAC with batch-normalised critics and without target networks."""
 
     hp: CrossQConfig
 
@@ -100,25 +97,41 @@ class CrossQ(OffPolicyAlgorithm):
         self.temperature = None if hp.alpha is not None else Temperature()
         if self.temperature is not None:
             self.learner("temperature", self.temperature)
-        for learner in self.learners.values():
-            learner.optimizer.betas = (hp.adam_beta1, 0.999)
         self.target_entropy = -float(self.size) if hp.target_entropy is None else hp.target_entropy
-        self.policy = RenormPolicy(self.actor, self)
+        self.kernel = self.reference_kernel()
+        self.policy = RenormPolicy(self.actor, ctx, self.normalizer)
 
     def update(self, batch: Batch) -> UpdateResult:
+        """One step of the critics; at every `actor_every_updates`-th call of the actor and the temperature too."""
         self.updates += 1
-        rows, metrics = self.prepare(batch), cast(Metrics, {})
-        alpha: Tensor | float = self.hp.alpha or 0.0
-        if self.temperature is not None:
-            alpha = self.temperature.log_alpha.detach().exp()
-        errors = self.improve_critics(rows, alpha, metrics)
-        metrics["alpha"] = alpha
-        if self.updates % self.hp.actor_every_updates == 0:
-            self.improve_actor(rows, alpha, metrics)
-        return UpdateResult(metrics, None if rows.weights is None else errors.abs().mean(0).cpu().numpy())
+        rows, alpha, metrics = self.prepare(batch), self.alpha(), cast(Metrics, {})
 
-    def improve_critics(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> Tensor:
-        """One step towards the soft Bellman targets; returns the errors (E, B)."""
+        critics = self.kernel.gradient("critics", self.critics_objective, rows, alpha)
+        metrics["critic_loss"] = critics.loss
+        metrics["critic_grad_norm"] = self.apply("critics", critics.loss, metrics)
+        metrics["value_mean"] = critics.value_mean
+        metrics["alpha"] = alpha
+
+        if self.updates % self.hp.actor_every_updates == 0:
+            actor = self.kernel.gradient("actor", self.actor_objective, rows, alpha)
+            metrics["actor_loss"] = actor.loss
+            metrics["entropy"] = -actor.logprobs.mean()
+            metrics["actor_grad_norm"] = self.apply("actor", actor.loss, metrics)
+            if self.temperature is not None:
+                loss = temperature_loss(self.temperature.log_alpha, actor.logprobs, self.target_entropy)
+                metrics["temperature_loss"] = loss.detach()
+                self.step("temperature", loss, metrics)
+
+        return UpdateResult(metrics, None if rows.weights is None else critics.errors.abs().mean(0).cpu().numpy())
+
+    def alpha(self) -> Tensor | float:
+        """Current temperature."""
+        if self.temperature is not None:
+            return self.temperature.log_alpha.detach().exp()
+        return self.hp.alpha or 0.0
+
+    def critics_objective(self, rows: Transitions, alpha: Tensor | float) -> CriticStep:
+        """Squared errors of the critics, which see this and the next state in one batch, towards the soft targets."""
         size = len(rows.rewards)
         with torch.no_grad():
             next_actions, next_logprobs = self.actor.sample(rows.next_obs, self.noise(size, self.size), False)
@@ -127,21 +140,11 @@ class CrossQ(OffPolicyAlgorithm):
         soft_values = next_values.detach().amin(0) - alpha * next_logprobs
         targets = td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
         loss = critic_loss(values, targets, rows.weights)
-        metrics["critic_loss"] = loss.detach()
-        metrics["critic_grad_norm"] = self.step("critics", loss, metrics)
-        metrics["value_mean"] = values.detach().mean()
-        return cast(Tensor, (values - targets).detach())
+        return CriticStep(loss, values.detach().mean(), (values - targets).detach())
 
-    def improve_actor(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> None:
-        """One step of the actor towards what the critics value, and of the temperature towards its target."""
+    def actor_objective(self, rows: Transitions, alpha: Tensor | float) -> ActorStep:
+        """Entropy-regularised value of the policy's own actions; gradients reach the actor only."""
         actions, logprobs = self.actor.sample(rows.obs, self.noise(len(rows.rewards), self.size), True)
         with self.learners["critics"].frozen():
             values = self.critics(rows.obs, actions, False).squeeze(2).amin(0)
-        loss = actor_loss(logprobs, values, alpha)
-        metrics["actor_loss"] = loss.detach()
-        metrics["entropy"] = -logprobs.detach().mean()
-        metrics["actor_grad_norm"] = self.step("actor", loss, metrics)
-        if self.temperature is not None:
-            loss = temperature_loss(self.temperature.log_alpha, logprobs.detach(), self.target_entropy)
-            metrics["temperature_loss"] = loss.detach()
-            self.step("temperature", loss, metrics)
+        return ActorStep(actor_loss(logprobs, values, alpha), logprobs.detach())

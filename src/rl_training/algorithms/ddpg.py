@@ -6,7 +6,7 @@ class is DDPG. Exploration is Gaussian, which works as well as the paper's corre
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 
 from rl_training.algorithms.td3 import TD3
 from rl_training.build_context import BuildContext
@@ -18,5 +18,5 @@ __all__ = ["SPEC", "DDPGConfig", "build"]
 
 def build(ctx: BuildContext, hp: DDPGConfig) -> TD3:
     """TD3 without its three additions."""
-    given = {**asdict(hp), "learning_rate": hp.learning_rate}
+    given = {item.name: getattr(hp, item.name) for item in fields(hp)}
     return TD3(ctx, TD3Config(**given, num_critics=1, target_noise=0.0, actor_every_updates=1))

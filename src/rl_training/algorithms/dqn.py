@@ -1,24 +1,24 @@
 """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), and as options the improvements that make up Rainbow.
 
 Top to bottom: targets and losses as pure functions, the policy, the algorithm. Hyperparameters are in `hparams/dqn.py`.
-Double, dueling, n-step, prioritised, C51 or quantiles, and noisy layers are independent: n-step and prioritised are
-matters of the buffer, dueling and noisy of the network, the others of the functions below.
+Double, dueling, n-step, prioritised, C51 or quantiles, and noisy layers are independent: the buffer does n-step and
+prioritised sampling, the network dueling and noisy layers, the functions below the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rl_training.algorithms.kernels.choice import Reference
-from rl_training.algorithms.kernels.dqn import DQNKernel, fits
-from rl_training.algorithms.off_policy import NetworkPolicy, OffPolicyAlgorithm, Transitions, td_targets
+from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
+from rl_training.algorithms.off_policy import OffPolicyAlgorithm, Transitions, td_targets
+from rl_training.algorithms.policies import NetworkPolicy
 from rl_training.algorithms.random import random_actions
 from rl_training.build_context import BuildContext
 from rl_training.hparams.dqn import SPEC, DQNConfig
@@ -33,6 +33,7 @@ from rl_training.types import (
     Batch,
     Carry,
     DiscreteSpec,
+    Metrics,
     Obs,
     StateDict,
     UpdateResult,
@@ -50,7 +51,7 @@ def huber(errors: Tensor) -> Tensor:
 
 
 def dqn_loss(values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(losses (B,), size of the errors (B,)) of the values of the actions taken."""
+    """(losses (B,), magnitudes of the errors (B,)) of the values of the actions taken."""
     errors = values - targets
     return huber(errors), errors.detach().abs()
 
@@ -58,7 +59,7 @@ def dqn_loss(values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 def c51_projection(
     probabilities: Tensor, support: Tensor, rewards: Tensor, discounts: Tensor, terminated: Tensor
 ) -> Tensor:
-    """Distributions (B, K) of the next return, moved by reward and discount and spread over the fixed support.
+    """Distributions (B, K) of the next return, shifted by reward and discount and projected onto the fixed support.
 
     Bellemare et al. 2017, arXiv:1707.06887, algorithm 1.
     """
@@ -74,13 +75,13 @@ def c51_projection(
 
 
 def c51_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(cross-entropies (B,), the same as the size of the errors)."""
+    """(cross-entropies (B,), the same again as magnitudes of the errors)."""
     losses = -(targets * F.log_softmax(logits, dim=1)).sum(1)
     return losses, losses.detach()
 
 
 def quantile_huber_loss(quantiles: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(losses (B,), size of the errors (B,)) of quantiles (B, K) of the return, against samples of it (B, K).
+    """(losses (B,), magnitudes of the errors (B,)) of quantiles (B, K) of the return, against samples of it (B, K).
 
     Dabney et al. 2018, arXiv:1710.10044, equation 10.
     """
@@ -92,13 +93,13 @@ def quantile_huber_loss(quantiles: Tensor, targets: Tensor) -> tuple[Tensor, Ten
 
 
 def greedy(values: Tensor, obs: TensorObs) -> Tensor:
-    """The best action of every row (B,), among those that a mask allows."""
+    """The greedy action of every row (B,), among those that a mask allows."""
     mask = action_mask(obs)
     return (values if mask is None else values.masked_fill(mask == 0, MASKED_LOGIT)).argmax(1)
 
 
 def of_actions(numbers: Tensor, actions: Tensor) -> Tensor:
-    """(B, A, K) and (B,) to the numbers of those actions (B, K)."""
+    """Select the outputs of the given actions: (B, A, K) and (B,) to (B, K)."""
     index = actions.long().view(-1, 1, 1).expand(-1, 1, numbers.shape[2])
     return numbers.gather(1, index).squeeze(1)
 
@@ -107,15 +108,15 @@ def of_actions(numbers: Tensor, actions: Tensor) -> Tensor:
 
 
 class EpsilonGreedyPolicy(NetworkPolicy):
-    """The best action, or with probability epsilon any; noisy layers draw fresh noise at every step."""
+    """The greedy action, or with probability epsilon a random one; noisy layers draw fresh noise at every step."""
 
     network: ActionValues
 
     def __init__(self, algorithm: DQN) -> None:
-        super().__init__(algorithm.q, algorithm)
+        super().__init__(algorithm.q, algorithm.ctx, algorithm.normalizer)
         self.algorithm = algorithm
         self.saved_env_steps = 0
-        """Of the checkpoint this policy was loaded from: how much it explores outside of training."""
+        """Env steps of the checkpoint that this policy was loaded from; they set epsilon outside of training."""
         self._values = numpy_values(algorithm.q)
 
     def act(
@@ -133,7 +134,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         return ActResult(actions, actions, carry)
 
     def action_values(self, obs: Obs, rng: np.random.Generator | None) -> Array:
-        """Expected returns (N, A); with `rng` under fresh noise, where the network has any."""
+        """Expected returns (N, A); with `rng` noisy layers draw fresh noise."""
         if self._values is not None:
             return self._values(obs)
         noise = None if rng is None else self.network.draw_noise(rng)
@@ -141,7 +142,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
             return self.algorithm.expected(self.network(as_tensors(obs, self.device), noise)).cpu().numpy()
 
     def epsilon(self) -> float:
-        """The share of random actions now: a function of env steps, whatever the number of environments."""
+        """Current share of random actions: a function of env steps, whatever the number of environments."""
         hp = self.algorithm.hp
         return hp.epsilon_start + (hp.epsilon_end - hp.epsilon_start) * min(self.env_steps / hp.epsilon_steps, 1.0)
 
@@ -158,7 +159,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
 
 
 def numpy_values(network: ActionValues) -> Callable[[Obs], Array] | None:
-    """The values (N, A) of a plain or dueling network in NumPy, or None where it has more than those."""
+    """A NumPy function for the values (N, A) of a plain or dueling network; None for other kinds."""
     shape, backbone = network.shape, network.backbone
     if shape.numbers != 1 or shape.noisy_std is not None or not isinstance(backbone, MLP):
         return None
@@ -178,8 +179,18 @@ def numpy_values(network: ActionValues) -> Callable[[Obs], Array] | None:
 # -- learning ---------------------------------------------------------------------------------------------------------
 
 
+class QStep(NamedTuple):
+    """Loss of the Q-network on one batch, and statistics for the log and for priorities."""
+
+    loss: Tensor | float
+    value_mean: Tensor | float
+    td_error: Tensor | float
+    errors: Tensor
+    """Magnitude of each row's error, (B,)."""
+
+
 class DQN(OffPolicyAlgorithm):
-    """One update: targets from the lagging network, one step of the online one."""
+    """Q-learning with a lagging target network."""
 
     hp: DQNConfig
     policy_learners = ("q",)
@@ -197,48 +208,50 @@ class DQN(OffPolicyAlgorithm):
         self.policy = EpsilonGreedyPolicy(self)
 
     @cached_property
-    def kernel(self) -> DQNKernel | None:
-        """The hand-written gradient, where it is that of this algorithm's loss; decided when it is first needed."""
-        target = cast(ActionValues, self.targets["q"].network)
-        learnt = self.learners["q"].network is self.q and REFERENCE.is_meant(self, [self.q, target])
-        if not (self.hp.kernel == "auto" and learnt and fits(self.q, self.ctx.observation_space)):
-            return None
-        return DQNKernel(self.q, target, double=self.hp.double)
+    def kernel(self) -> Kernel:
+        """Chosen once, at the first update: a subclass may replace parts until its own constructor has run."""
+        from rl_training.algorithms.kernels.dqn import FastKernel, fits
+
+        parts = (self.q, self.targets["q"].network)
+        if allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
+            return FastKernel(self)
+        return self.reference_kernel()
 
     def expected(self, numbers: Tensor) -> Tensor:
-        """Expected returns (B, A) of what the network puts out (B, A, K)."""
+        """Expected returns (B, A) from the outputs of the network (B, A, K)."""
         if self.hp.distribution == "c51":
             return (F.softmax(numbers, dim=2) * self.support).sum(2)
         return numbers.mean(2)
 
     def update(self, batch: Batch) -> UpdateResult:
+        """One step of the Q-network; the target follows at every `target_every_updates`-th call."""
         self.updates += 1
         rows = self.prepare(batch)
-        metrics, errors = self.gradient(rows)
-        metrics["grad_norm"] = self.apply("q", metrics["loss"], metrics)
+        step = self.gradient(rows)
+        metrics: Metrics = {"loss": step.loss, "value_mean": step.value_mean, "td_error": step.td_error}
+        metrics["grad_norm"] = self.apply("q", step.loss, metrics)
         if self.updates % self.hp.target_every_updates == 0:
             self.targets["q"].follow(self.hp.tau)
-        return UpdateResult({**metrics, "epsilon": self.policy.epsilon()}, None if rows.weights is None else errors)
+        metrics["epsilon"] = self.policy.epsilon()
+        return UpdateResult(metrics, None if rows.weights is None else step.errors.cpu().numpy())
 
-    def gradient(self, rows: Transitions) -> tuple[dict[str, Tensor | float], Array]:
-        """Put the gradient in its place; returns (metrics, size of the errors (B,))."""
-        if self.kernel is not None:
-            step = self.kernel.gradient(rows)
-            td_error = float(step.errors.mean())
-            return {"loss": step.loss, "value_mean": step.value_mean, "td_error": td_error}, step.errors
+    def gradient(self, rows: Transitions) -> QStep:
+        """Gradient of `objective`, ready for the optimiser."""
+        return self.kernel.gradient("q", self.objective, rows)
+
+    def objective(self, rows: Transitions) -> QStep:
+        """Loss of the values of the actions taken, towards the targets."""
         with torch.no_grad():
             targets = self.targets_of(rows)
         predicted = of_actions(self.q(rows.obs, self.q.draw_noise(self.rng)), rows.actions)  # (B, K)
         losses, errors = self.losses(predicted, targets)
         loss = losses.mean() if rows.weights is None else (rows.weights * losses).mean()
-        self.learners["q"].backward(loss)
         with torch.no_grad():
             values = self.expected(predicted.unsqueeze(1))
-        metrics = {"loss": loss.detach(), "value_mean": values.mean(), "td_error": errors.mean()}
-        return cast(dict[str, Tensor | float], metrics), errors.cpu().numpy()
+        return QStep(loss, values.mean(), errors.mean(), errors)
 
     def targets_of(self, rows: Transitions) -> Tensor:
-        """What the network should have put out for the actions taken, (B, K)."""
+        """Bellman targets of the actions taken, (B, K)."""
         network = cast(ActionValues, self.targets["q"].network)
         numbers = network(rows.next_obs, network.draw_noise(self.rng))
         chooser = self.q(rows.next_obs, self.q.draw_noise(self.rng)) if self.hp.double else numbers
@@ -249,7 +262,7 @@ class DQN(OffPolicyAlgorithm):
         return td_targets(rows.rewards[:, None], rows.discounts[:, None], rows.terminated[:, None], following)
 
     def losses(self, predicted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(losses (B,), size of the errors (B,))."""
+        """(losses (B,), magnitudes of the errors (B,))."""
         if self.hp.distribution == "c51":
             return c51_loss(predicted, targets)
         if self.hp.distribution == "quantile":
@@ -257,4 +270,8 @@ class DQN(OffPolicyAlgorithm):
         return dqn_loss(predicted.squeeze(1), targets.squeeze(1))
 
 
-REFERENCE = Reference(DQN, ["losses", "targets_of", "expected"], [dqn_loss, huber, td_targets, greedy, of_actions])
+READABLE = Readable(
+    DQN,
+    ["objective", "losses", "targets_of", "expected"],
+    [dqn_loss, huber, td_targets, greedy, of_actions],
+)

@@ -1,30 +1,31 @@
 """What the algorithms that learn from replay share: tensors of a batch, target networks, one optimiser step.
 
-Nothing here is specific to a loss. An algorithm reads: `rows = self.prepare(batch)`, its own losses on them,
-`self.learner.step(...)` for each network, `target.follow(...)`.
+Nothing here is specific to an algorithm. An update reads: `rows = self.prepare(batch)`, then for each network the
+gradient of its loss (`self.kernel.gradient`) and `self.apply`, then `target.follow`.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.kernel_choice import using_reference
 from rl_training.algorithms.random import random_actions
 from rl_training.algorithms.static import StaticAgent
 from rl_training.build_context import BuildContext
-from rl_training.guards import Suspects, leaves, total_last
-from rl_training.hparams.off_policy import OffPolicyHparams
+from rl_training.guards import Held, Suspects, gradient_suspects, leaves
+from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule
 from rl_training.hparams.schedules import value_at
-from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
+from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.networks import as_tensors, load_module_state, module_state
-from rl_training.models.optimization import Adam, FlatParameters
+from rl_training.models.optimization import FlatParameters, build_optimizer
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
 from rl_training.seeding import generator_state, set_generator_state
@@ -40,22 +41,31 @@ class Transitions:
     rewards: Tensor
     next_obs: TensorObs
     terminated: Tensor
-    """1 where there is no future, 0 elsewhere."""
+    """1 where the episode terminated, so that nothing follows; 0 elsewhere."""
     discounts: Tensor
     """gamma to the number of steps that the rewards span."""
     weights: Tensor | None = None
-    """Importance of each row where the buffer draws some more often; None means all alike."""
+    """Importance-sampling weights of a prioritised buffer; None means that all rows count alike."""
 
 
 def td_targets(rewards: Tensor, discounts: Tensor, terminated: Tensor, next_values: Tensor) -> Tensor:
-    """r + discount * V(next), without a future where the episode terminated; truncated ones go on."""
+    """r + discount * V(next); V(next) counts as 0 where the episode terminated, but not where it was truncated."""
     return rewards + discounts * (1.0 - terminated) * next_values
 
 
 def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Half the squared errors of E critics (E, B), summed over critics, averaged over the batch (weighed if asked)."""
+    """Half the squared errors of E critics (E, B), summed over critics, averaged over the (weighted) batch."""
     errors = 0.5 * (values - targets).square().sum(0)
     return errors.mean() if weights is None else (weights * errors).mean()
+
+
+class CriticStep(NamedTuple):
+    """Loss of the critics on one batch, and statistics for the log and for priorities."""
+
+    loss: Tensor | float
+    value_mean: Tensor | float
+    errors: Tensor
+    """Values minus targets, (E, B)."""
 
 
 class Learner:
@@ -65,14 +75,14 @@ class Learner:
         self.name = name
         self.network = network.to(ctx.device)
         self.parameters = FlatParameters(network)
-        self.optimizer = Adam(self.parameters, eps=hp.adam_eps)
+        self.optimizer = build_optimizer(self.parameters, hp.optimizer, eps=hp.adam_eps, betas=hp.adam_betas)
         self.max_grad_norm = hp.max_grad_norm
         self.tensors = list(network.parameters())
         self.guard = ctx.guard
         self.check_every_step = ctx.guard.every_step(ctx.device)
 
     def backward(self, loss: Tensor) -> None:
-        """The gradient of the loss, in place of the last one."""
+        """Compute the gradient of the loss, replacing the previous one."""
         self.optimizer.zero_grad()
         loss.backward()
 
@@ -87,7 +97,7 @@ class Learner:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Gradients pass through the network to its inputs and leave its parameters alone."""
+        """Inside, gradients flow through the network to its inputs but not into its parameters."""
         for parameter in self.tensors:
             parameter.requires_grad_(False)
         try:
@@ -95,6 +105,18 @@ class Learner:
         finally:
             for parameter in self.tensors:
                 parameter.requires_grad_(True)
+
+
+class ReferenceKernel:
+    """Autograd through the readable loss; see `kernel_choice.Kernel`. What a loss returns has a field `loss`."""
+
+    def __init__(self, learners: Mapping[str, Learner]) -> None:
+        self.learners = learners
+
+    def gradient(self, name: str, loss: Callable[..., Any], *inputs: Any) -> Any:
+        step = loss(*inputs)
+        self.learners[name].backward(step.loss)
+        return step._replace(loss=step.loss.detach())
 
 
 class Target:
@@ -115,7 +137,7 @@ class Target:
 
 
 class UniformPolicy(StaticAgent):
-    """Acts before learning starts: uniform over the actions, Box actions in the -1..1 that actors use."""
+    """Acts before learning starts: uniform over the actions; Box actions are in -1..1, as actors give them."""
 
     def __init__(self, action_space: SpaceSpec) -> None:
         self.action_space = action_space
@@ -133,12 +155,16 @@ class UniformPolicy(StaticAgent):
 
 
 class OffPolicyAlgorithm:
-    """Normalisers, learners and targets of one algorithm, and the steps they all take.
+    """Normalisers, learners and targets of one algorithm, and the operations that all algorithms share.
 
     A subclass fills `learners` and `targets`, sets `policy`, and writes `update`.
     """
 
     policy: Any
+    kernel: Any = None
+    """Hand-written gradients in place of autograd, where a subclass has them."""
+    updates_per_learn = 1
+    """Updates that one call of `update` counts as."""
     policy_learners: tuple[str, ...] = ("actor",)
     """Learners whose network the policy saves."""
 
@@ -155,6 +181,11 @@ class OffPolicyAlgorithm:
         self.targets: dict[str, Target] = {}
         self.updates = 0
         self._batch: Batch = {}
+
+    @property
+    def schedule(self) -> ReplaySchedule:
+        """When the trainer calls `update`, and with how many transitions."""
+        return self.hp.replay
 
     def learner(self, name: str, network: nn.Module) -> Learner:
         """Register a network that is trained; it is saved with the algorithm."""
@@ -191,15 +222,19 @@ class OffPolicyAlgorithm:
         return torch.as_tensor(values, device=self.device)
 
     def noise(self, *shape: int) -> Tensor:
-        """Standard normal numbers of the algorithm's own stream."""
+        """Standard normal numbers from the algorithm's own random stream."""
         return self.tensor(self.rng.standard_normal(shape, dtype=np.float32))
+
+    def reference_kernel(self) -> ReferenceKernel:
+        """Gradients by autograd, for algorithms and debug mode."""
+        return ReferenceKernel(self.learners)
 
     def drop_open_episodes(self) -> None:
         if self.reward_normalizer is not None:
             self.reward_normalizer.drop_open_episodes()
 
     def scheduled(self, name: str) -> float:
-        """The present value of a hyperparameter that may be a schedule."""
+        """Current value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)
 
     def step(self, name: str, loss: Tensor, losses: Mapping[str, Tensor | float]) -> Tensor:
@@ -208,9 +243,11 @@ class OffPolicyAlgorithm:
         return self.apply(name, loss.detach(), losses)
 
     def apply(self, name: str, loss: Tensor | float, losses: Mapping[str, Tensor | float]) -> Tensor:
-        """One optimiser step of a learner along the gradient it has."""
+        """One optimiser step of a learner along its current gradient; returns the norm before clipping."""
         learner = self.learners[name]
-        return learner.apply(loss, self.scheduled("learning_rate"), lambda: self.suspects(learner, losses))
+        return learner.apply(
+            loss, self.scheduled("learning_rate"), lambda: gradient_suspects(self.held(learner, losses))
+        )
 
     def observe(self, batch: Batch) -> None:
         """Move the statistics; called between blocks with the steps of the block."""
@@ -222,28 +259,39 @@ class OffPolicyAlgorithm:
             self.reward_normalizer.update(batch["rewards"], ends, valid)
 
     def watched(self) -> Iterator[Tensor | Array]:
-        """What the guard looks at after each block: parameters and moments."""
+        """Tensors that the guard checks after each block: parameters, moments, statistics."""
         for learner in self.learners.values():
-            yield from (learner.parameters.values, learner.optimizer.mean, learner.optimizer.square)
+            yield from (learner.parameters.values, *learner.optimizer.tensors())
         for normalizer in (self.normalizer, self.reward_normalizer):
             if normalizer is not None:
                 yield from (array for _, array in leaves(normalizer.state_dict(), ""))
 
-    def suspects(self, learner: Learner, losses: Mapping[str, Tensor | float]) -> Suspects:
-        """Where a bad gradient may come from, what spoils before what is spoilt."""
-        yield "sampled ", {name: value for name, value in self._batch.items() if name != "indices"}
-        yield f"optimizer/{learner.name}/", learner.optimizer.state_dict()
-        if self.normalizer is not None:
-            yield "normalizer/", self.normalizer.state_dict()
-        for name, other in self.learners.items():
-            yield f"parameter {name}.", module_state(other.network)
-        for name, target in self.targets.items():
-            yield f"target {name}.", module_state(target.network)
-        yield "train/", total_last(losses)
-        yield f"gradient of {learner.name}.", learner.parameters.by_name(learner.parameters.grad)
+    def held(self, learner: Learner, losses: Mapping[str, Tensor | float]) -> Held:
+        """Everything that a non-finite gradient of `learner` may come from, for the guard to search."""
+        return Held(
+            optimizers={learner.name: learner.optimizer.state_dict()},
+            parameters={name: module_state(other.network) for name, other in self.learners.items()},
+            gradients={learner.name: learner.parameters.by_name(learner.parameters.grad)},
+            losses=losses,
+            targets={name: module_state(target.network) for name, target in self.targets.items()},
+            normalizer=None if self.normalizer is None else self.normalizer.state_dict(),
+            batch=self._batch,
+        )
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Networks that are trained, for debug mode."""
+        yield from ((name, learner.network) for name, learner in self.learners.items())
+
+    def named_optimizers(self) -> Iterator[tuple[str, Any]]:
+        """Optimisers, each under the name of the network it moves."""
+        yield from ((name, learner.optimizer) for name, learner in self.learners.items())
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd, through modules that can be inspected."""
+        return using_reference(self)
 
     def state_dict(self) -> StateDict:
-        """Everything but what the policy saves: the other networks, targets, moments, statistics, the stream."""
+        """Everything except what the policy saves: other networks, targets, optimisers, statistics, random stream."""
         rewards = {} if self.reward_normalizer is None else self.reward_normalizer.state_dict()
         return {
             "networks": {k: module_state(v.network) for k, v in self.learners.items() if k not in self.policy_learners},
@@ -265,42 +313,3 @@ class OffPolicyAlgorithm:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
         set_generator_state(self.rng, state["rng"])
         self.updates = int(state["updates"])
-
-
-def host_forward(backbone: nn.Module, output: nn.Module, device: torch.device) -> Callable[[Obs], Array]:
-    """`output(backbone(obs))` for acting: in NumPy where that computes the same, in torch otherwise."""
-    features = backbone.numpy_forward() if isinstance(backbone, MLP) else None
-    last = numpy_layer(output)
-    if features is not None and last is not None:
-        return lambda obs: last(features(obs))
-
-    def run(obs: Obs) -> Array:
-        with torch.no_grad():
-            return cast(Array, output(backbone(as_tensors(obs, device))).cpu().numpy())
-
-    return run
-
-
-class NetworkPolicy:
-    """Saves a network and the observation normaliser; a subclass writes `act`."""
-
-    def __init__(self, network: nn.Module, algorithm: OffPolicyAlgorithm) -> None:
-        self.network = network
-        self.normalizer = algorithm.normalizer
-        self.device = algorithm.device
-        self.action_space = algorithm.ctx.action_space
-
-    def initial_carry(self, num_envs: int) -> Carry:
-        return {}
-
-    def normalize(self, obs: Obs) -> Obs:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
-    def state_dict(self) -> StateDict:
-        normalizer = {} if self.normalizer is None else self.normalizer.state_dict()
-        return {"network": module_state(self.network), "normalizer": normalizer}
-
-    def load_state_dict(self, state: StateDict, /) -> None:
-        load_module_state(self.network, state["network"])
-        if self.normalizer is not None:
-            self.normalizer.load_state_dict(state["normalizer"])

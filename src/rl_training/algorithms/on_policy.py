@@ -1,27 +1,29 @@
-"""What the on-policy algorithms share: the acting policy, the way from a rollout to targets, and one optimiser step.
+"""What the on-policy algorithms share: the acting policy, targets of a rollout, and one optimiser step.
 
-Nothing here is specific to a loss. An algorithm reads: `rollout = self.prepare(batch)`, its own loss on rows of it,
-then `self.step(losses)`.
+Nothing here is specific to a loss. An update reads: `rollout = self.prepare(batch)`, its own loss on rows of it, then
+`self.step(losses)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from rl_training.algorithms.policies import NetworkPolicy
 from rl_training.build_context import BuildContext
-from rl_training.guards import Suspects, leaves, total_last
+from rl_training.guards import Held, gradient_suspects, leaves
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.hparams.schedules import value_at
 from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
 from rl_training.models.heads import ActionHead, StateDependentGaussianHead
-from rl_training.models.networks import ActorCritic, as_tensors, load_module_state, module_state
-from rl_training.models.optimization import Adam, FlatParameters
+from rl_training.models.networks import ActorCritic, as_tensors, module_state
+from rl_training.models.optimization import FlatParameters, build_optimizer
 from rl_training.numerics.encoding import to_env
 from rl_training.numerics.gsde import due, first_draws
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
@@ -39,11 +41,13 @@ from rl_training.types import (
 )
 
 
-class ActorCriticPolicy:
+class ActorCriticPolicy(NetworkPolicy):
     """Acts with an actor-critic network. Values and log-probabilities are not needed for acting and not computed."""
 
+    network: ActorCritic
+
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
-        self.network = ActorCritic(
+        network = ActorCritic(
             ctx.observation_space,
             ctx.action_space,
             ctx.network,
@@ -51,10 +55,8 @@ class ActorCriticPolicy:
             log_std_init=hp.log_std_init,
             use_sde=hp.use_sde and isinstance(ctx.action_space, BoxSpec),
         ).to(ctx.device)
+        super().__init__(network, ctx, ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None)
         self.parameters = FlatParameters(self.network)
-        self.device = torch.device(ctx.device)
-        self.action_space = ctx.action_space
-        self.normalizer = ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None
         self.sde_sample_freq = hp.sde_sample_freq
         self._numpy_actor = self.network.actor.numpy_forward() if isinstance(self.network.actor, MLP) else None
         self.head: ActionHead = self.network.action_head
@@ -77,9 +79,6 @@ class ActorCriticPolicy:
             actions = self.head.sample(mean, rng, deterministic=deterministic, mask=mask)
         return ActResult(actions, to_env(self.action_space, actions), carry)
 
-    def normalize(self, obs: Obs) -> Obs:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
     def _features_and_mean(self, obs: Obs) -> tuple[Array, Array]:
         if self._numpy_actor is not None and self._numpy_output is not None:
             features = self._numpy_actor(obs)
@@ -98,19 +97,10 @@ class ActorCriticPolicy:
             draws[stale] = head.draw(rng, int(stale.sum()))
         return {"draws": draws, "age": age}
 
-    def state_dict(self) -> StateDict:
-        normalizer = {} if self.normalizer is None else self.normalizer.state_dict()
-        return {"network": module_state(self.network), "normalizer": normalizer}
-
-    def load_state_dict(self, state: StateDict, /) -> None:
-        load_module_state(self.network, state["network"])
-        if self.normalizer is not None:
-            self.normalizer.load_state_dict(state["normalizer"])
-
 
 @dataclass(slots=True)
 class Rollout:
-    """The valid transitions of a rollout, flat (B, ...), with what the policy thought when the update began."""
+    """The valid transitions of a rollout, flat (B, ...), with log-probabilities and values from before the update."""
 
     obs: TensorObs
     actions: Tensor
@@ -123,7 +113,7 @@ class Rollout:
         return len(self.advantages)
 
     def rows(self, index: Tensor) -> Rollout:
-        """A minibatch."""
+        """The rows at `index`, as a minibatch."""
 
         def take(column: Tensor) -> Tensor:
             return column.index_select(0, index)  # faster than column[index]
@@ -139,17 +129,20 @@ class Rollout:
 
 
 class OnPolicyAlgorithm:
-    """Network, optimiser and normalisers of one on-policy algorithm, and the steps they all take.
+    """Network, optimiser and normalisers of one algorithm, and the operations that all algorithms share.
 
     A subclass writes `update`: its loss on the rows of a prepared rollout.
     """
+
+    kernel: Any = None
+    """Hand-written gradient in place of autograd, where a subclass has one."""
 
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
         self.ctx = ctx
         self.hp = hp
         self.policy = ActorCriticPolicy(ctx, hp)
         self.network = self.policy.network
-        self.optimizer = Adam(self.policy.parameters, eps=hp.adam_eps)
+        self.optimizer = build_optimizer(self.policy.parameters, hp.optimizer, eps=hp.adam_eps)
         self.reward_normalizer = RewardNormalizer(hp.gamma, ctx.num_envs) if ctx.normalize_reward else None
         self.check_every_step = ctx.guard.every_step(ctx.device)
 
@@ -210,7 +203,7 @@ class OnPolicyAlgorithm:
             self.reward_normalizer.drop_open_episodes()
 
     def scheduled(self, name: str) -> float:
-        """The present value of a hyperparameter that may be a schedule."""
+        """Current value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)
 
     def step(self, losses: Mapping[str, Tensor]) -> Tensor:
@@ -220,36 +213,47 @@ class OnPolicyAlgorithm:
         return self.apply_gradients({name: value.detach() for name, value in losses.items()})
 
     def apply_gradients(self, losses: Mapping[str, Tensor | float]) -> Tensor:
-        """Clip and step; a gradient that is not finite stops here, before it spoils a parameter."""
+        """Clip and step; the guard stops a non-finite gradient here, before it reaches a parameter."""
         grad_norm = self.optimizer.grad_norm()
         if self.check_every_step:
-            self.ctx.guard.check_gradients(grad_norm, lambda: self.suspects(losses), losses["loss"])
+            self.ctx.guard.check_gradients(grad_norm, lambda: gradient_suspects(self.held(losses)), losses["loss"])
         self.optimizer.clip(self.hp.max_grad_norm, grad_norm)
         self.optimizer.step(self.scheduled("learning_rate"))
         return grad_norm
 
     def watched(self) -> Iterator[Tensor | Array]:
-        """What the guard looks at after each update: parameters, moments, statistics."""
-        yield from (self.policy.parameters.values, self.optimizer.mean, self.optimizer.square)
+        """Tensors that the guard checks after each update: parameters, moments, statistics."""
+        yield from (self.policy.parameters.values, *self.optimizer.tensors())
         for normalizer in (self.policy.normalizer, self.reward_normalizer):
             if normalizer is not None:
                 yield from (array for _, array in leaves(normalizer.state_dict(), ""))
 
-    def suspects(self, losses: Mapping[str, Tensor | float]) -> Suspects:
-        """Where a bad gradient may come from, what spoils before what is spoilt."""
-        yield "optimizer/", self.optimizer.state_dict()
-        if self.reward_normalizer is not None:
-            rewards = self.reward_normalizer.state_dict()
-            yield "reward_normalizer/open_returns", rewards["open_returns"]
-            yield "reward_normalizer/statistics/", rewards["statistics"]
-        if self.policy.normalizer is not None:
-            yield "normalizer/", self.policy.normalizer.state_dict()
-        yield "parameter ", module_state(self.network)
-        yield "train/", total_last(losses)
-        yield "gradient of ", self.policy.parameters.by_name(self.policy.parameters.grad)
+    def held(self, losses: Mapping[str, Tensor | float]) -> Held:
+        """Everything that a non-finite gradient may come from, for the guard to search."""
+        normalizer, rewards = self.policy.normalizer, self.reward_normalizer
+        return Held(
+            optimizers={"": self.optimizer.state_dict()},
+            parameters={"": module_state(self.network)},
+            gradients={"": self.policy.parameters.by_name(self.policy.parameters.grad)},
+            losses=losses,
+            normalizer=None if normalizer is None else normalizer.state_dict(),
+            reward_normalizer=None if rewards is None else rewards.state_dict(),
+        )
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Networks that are trained, for debug mode."""
+        yield "network", self.network
+
+    def named_optimizers(self) -> Iterator[tuple[str, Any]]:
+        """Optimisers, each under the name of the network it moves."""
+        yield "network", self.optimizer
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd, through modules that can be inspected: here they always do."""
+        return nullcontext()
 
     def rollout_metrics(self, rollout: Rollout) -> Metrics:
-        """What is worth knowing of every rollout, whatever the loss."""
+        """Metrics of a rollout that do not depend on the loss."""
         values, returns = rollout.values.cpu().numpy(), rollout.returns.cpu().numpy()
         metrics: Metrics = {
             "learning_rate": self.scheduled("learning_rate"),
@@ -271,15 +275,8 @@ class OnPolicyAlgorithm:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
 
 
-def normalized(advantages: Tensor) -> Tensor:
-    """Mean 0 and unbiased standard deviation 1; a single row passes unchanged instead of becoming NaN."""
-    if len(advantages) < 2:
-        return advantages
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-
-
 def flat_rows(obs: Obs, keep: Array | None = None) -> Any:
-    """(T, N, ...) to (T*N, ...) rows for arrays and dicts alike, all of them or those that `keep` marks."""
+    """(T, N, ...) to (T*N, ...) rows for arrays and dicts alike, all rows or those that `keep` marks."""
 
     def one(value: Array) -> Array:
         rows = value.reshape(-1, *value.shape[2:])

@@ -1,6 +1,6 @@
 """Proximal Policy Optimisation (Schulman et al. 2017, arXiv:1707.06347), clipped surrogate.
 
-Top to bottom: the loss as a pure function, then the class that feeds it. Hyperparameters are in `hparams/ppo.py`;
+Top to bottom: the loss as a pure function, then the class that calls it. Hyperparameters are in `hparams/ppo.py`;
 acting, values, advantages and the optimiser step are shared with A2C and REINFORCE in `on_policy.py`.
 
 What differs from common implementations: the value of a truncated episode's final observation enters the advantages;
@@ -10,20 +10,22 @@ log-probabilities and values of the acting policy are computed in one pass at th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.kernels.choice import Reference
-from rl_training.algorithms.kernels.ppo import Coefficients, PPOKernel, fits
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout, normalized
+from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast, using_reference
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
 from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
+from rl_training.numerics.metrics import mean_metrics
+from rl_training.numerics.normalization import normalized
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import Batch, Metrics, StateDict, UpdateResult
+from rl_training.types import Batch, StateDict, UpdateResult
 
 __all__ = ["PPO", "SPEC", "PPOConfig", "ppo_loss"]
 
@@ -70,6 +72,27 @@ def ppo_loss(
     }
 
 
+class Coefficients(NamedTuple):
+    """Coefficients of `ppo_loss` at the current step."""
+
+    clip_coef: float
+    ent_coef: float
+    vf_coef: float
+    clip_vf: float | None
+
+
+class ReferenceKernel:
+    """Autograd through the readable loss; see `kernel_choice.Kernel`. Gradients of several minibatches add up."""
+
+    def __init__(self, grad_accumulation: int) -> None:
+        self.grad_accumulation = grad_accumulation
+
+    def gradient(self, name: str, loss: Callable[..., Any], *inputs: Any) -> Any:
+        losses = loss(*inputs)
+        (losses["loss"] / self.grad_accumulation).backward()
+        return {term: value.detach() for term, value in losses.items()}
+
+
 class PPO(OnPolicyAlgorithm):
     """Several epochs of minibatch steps on each rollout, stopped early if the policy moved too far."""
 
@@ -80,13 +103,21 @@ class PPO(OnPolicyAlgorithm):
         self.rng = ctx.streams("minibatch")
 
     @cached_property
-    def kernel(self) -> PPOKernel | None:
-        """The hand-written gradient, where it is that of this algorithm's loss; decided when it is first needed."""
-        hp, network = self.hp, self.network
-        asked = hp.kernel == "auto" and hp.grad_accumulation == 1
-        if not (asked and REFERENCE.is_meant(self, [network]) and fits(network, self.ctx.observation_space)):
-            return None
-        return PPOKernel(network, hp.normalize_advantage)
+    def kernel(self) -> Kernel:
+        """Chosen once, at the first update: a subclass may replace parts until its own constructor has run."""
+        from rl_training.algorithms.kernels.ppo import FastKernel, fits
+
+        if allows_fast(self.hp) and READABLE.is_unchanged(self, [self.network]) and fits(self):
+            return FastKernel(self)
+        return self.reference_kernel()
+
+    def reference_kernel(self) -> ReferenceKernel:
+        """Gradients by autograd, for this algorithm and debug mode."""
+        return ReferenceKernel(self.hp.grad_accumulation)
+
+    def reference_gradients(self) -> AbstractContextManager[None]:
+        """Inside, gradients come from autograd, through modules that can be inspected."""
+        return using_reference(self)
 
     def update(self, batch: Batch) -> UpdateResult:
         rollout = self.prepare(batch)
@@ -108,20 +139,16 @@ class PPO(OnPolicyAlgorithm):
                 records.append(losses)
         self.optimizer.zero_grad()
         return UpdateResult(
-            {**mean_metrics(records), "epochs": epochs, "clip_coef": coefficients.clip_coef}
+            {**mean_metrics(records, stacked_mean), "epochs": epochs, "clip_coef": coefficients.clip_coef}
             | self.rollout_metrics(rollout)
         )
 
     def gradient(self, minibatch: Rollout, coefficients: Coefficients) -> dict[str, Tensor | float]:
-        """Add the gradient of the loss on a minibatch to the parameters'; returns the losses."""
-        if self.kernel is not None:
-            return cast(dict[str, Tensor | float], self.kernel.gradient(minibatch, coefficients))
-        losses = self.loss(minibatch, coefficients)
-        (losses["loss"] / self.hp.grad_accumulation).backward()
-        return {name: value.detach() for name, value in losses.items()}
+        """Add the gradient of `loss` on a minibatch to that of the parameters; returns the losses."""
+        return cast(dict[str, Tensor | float], self.kernel.gradient("network", self.loss, minibatch, coefficients))
 
     def loss(self, rollout: Rollout, coefficients: Coefficients) -> dict[str, Tensor]:
-        """`ppo_loss` on some rows of a rollout under the present network."""
+        """`ppo_loss` on some rows of a rollout under the current network."""
         logprobs, entropy, new_values = self.network(rollout.obs, rollout.actions)
         minibatch = {
             "logprobs": logprobs,
@@ -144,7 +171,7 @@ class PPO(OnPolicyAlgorithm):
     def moved_too_far(self, losses: Mapping[str, Tensor | float]) -> bool:
         if self.hp.target_kl is None:
             return False
-        # what is not finite is a fault for the guard to name, not a reason to end the update as if all were well
+        # a non-finite loss is for the guard to report, not a reason to end the update early as if all were well
         approx_kl, loss = float(losses["approx_kl"]), float(losses["loss"])
         return 1.5 * self.hp.target_kl < approx_kl < math.inf and math.isfinite(loss)
 
@@ -156,11 +183,9 @@ class PPO(OnPolicyAlgorithm):
         set_generator_state(self.rng, state["rng"])
 
 
-REFERENCE = Reference(PPO, ["loss"], [ppo_loss, normalized])
+READABLE = Readable(PPO, ["loss"], [ppo_loss, normalized])
 
 
-def mean_metrics(records: list[Mapping[str, Tensor | float]]) -> Metrics:
-    """The mean of every value over the steps that recorded it."""
-    names = {name: None for record in records for name in record}
-    columns = {name: [torch.as_tensor(record[name]) for record in records if name in record] for name in names}
-    return {name: torch.stack(column).mean() for name, column in columns.items()}
+def stacked_mean(values: Sequence[Tensor | float]) -> Tensor:
+    """The mean as one reduction on the device."""
+    return torch.stack([torch.as_tensor(value) for value in values]).mean()

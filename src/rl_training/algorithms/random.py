@@ -1,4 +1,4 @@
-"""The random agent: uniform over the action space, or over what a mask allows. The floor of every comparison."""
+"""The random agent: uniform over the action space, or over what a mask allows. The baseline of every comparison."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def random_actions(space: SpaceSpec, count: int, rng: np.random.Generator, mask:
 
 
 def random_box(space: BoxSpec, count: int, rng: np.random.Generator) -> Array:
-    """Uniform where both bounds are finite; a tail beyond the finite one otherwise."""
+    """Uniform between finite bounds, exponential beyond a single finite bound, standard normal without bounds."""
     shape = (count, *space.shape)
     below, above = np.isfinite(space.low), np.isfinite(space.high)
     low, high = np.where(below, space.low, 0.0), np.where(above, space.high, 1.0)
@@ -56,7 +56,7 @@ def random_box(space: BoxSpec, count: int, rng: np.random.Generator) -> Array:
 
 
 class RandomAgent(StaticAgent):
-    """Draws from the caller's generator, also when asked to be deterministic: it has no best action."""
+    """Samples even with `deterministic=True`, because it has no best action."""
 
     def __init__(self, ctx: BuildContext, hp: RandomConfig) -> None:
         self.action_space = ctx.action_space

@@ -1,4 +1,4 @@
-"""REINFORCE (Williams 1992): weigh each action's log-probability by the return that followed it.
+"""REINFORCE (Williams 1992): weight each action's log-probability by the return that followed it.
 
 With `gae_lambda: 1` (the default) A2C's advantage is exactly "return minus baseline", so REINFORCE takes A2C's step on
 longer rollouts. Episodes still open when a rollout ends are completed by the critic's value, as are truncated ones.

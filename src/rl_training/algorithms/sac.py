@@ -1,7 +1,8 @@
 """Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905), for continuous and for discrete actions.
 
-Top to bottom: the losses as pure functions, actors and policies, the algorithm; then how sampled and counted actions
-(Christodoulou 2019, arXiv:1910.07207) enter its losses. Hyperparameters are in `hparams/sac.py`.
+Top to bottom: the losses as pure functions, actors and policies, how sampled and enumerated actions (Christodoulou
+2019, arXiv:1910.07207) enter the losses, and the algorithm; `SAC.update` is all of it. Hyperparameters are in
+`hparams/sac.py`.
 
 What differs from common implementations: the critics are one batched network, and the actor's loss does not compute
 gradients of their weights. Actions are stored as -1..1, which is what the critics see; the environment gets them
@@ -11,25 +12,18 @@ rescaled to its bounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.algorithms.kernels.choice import Reference
-from rl_training.algorithms.kernels.critics import CriticStep, fits
-from rl_training.algorithms.kernels.sac import SACKernel
-from rl_training.algorithms.off_policy import (
-    NetworkPolicy,
-    OffPolicyAlgorithm,
-    Transitions,
-    critic_loss,
-    host_forward,
-    td_targets,
-)
+from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
+from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
+from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig
 from rl_training.hparams.sac import SPEC, SACConfig
@@ -38,6 +32,7 @@ from rl_training.models.critics import QCritics
 from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
 from rl_training.models.networks import action_mask
 from rl_training.numerics.encoding import to_bounds
+from rl_training.numerics.normalization import ObsNormalizer
 from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
 from rl_training.types import (
     ACTION_MASK,
@@ -57,19 +52,19 @@ __all__ = ["SAC", "SPEC", "SACConfig", "actor_loss", "allowed_share", "temperatu
 
 
 def actor_loss(logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tensor:
-    """Actions of high value, and as random as the temperature pays for: mean of alpha log pi - Q, (B,) each."""
+    """Mean of alpha log pi - Q, (B,) each: high value, and entropy as far as the temperature rewards it."""
     return (alpha * logprobs - values).mean()
 
 
 def temperature_loss(log_alpha: Tensor, logprobs: Tensor, target_entropy: Tensor | float) -> Tensor:
-    """Raises the temperature where the entropy -log pi is below its target, one for all states or (B,)."""
+    """Raises the temperature where the entropy -log pi is below its target, a scalar or (B,)."""
     return -(log_alpha * (logprobs + target_entropy)).mean()
 
 
 def allowed_share(mask: Tensor) -> Tensor:
-    """The largest entropy that masks (B, A) leave, as a share of that without one: log(allowed) / log(A), (B,).
+    """Largest entropy under masks (B, A), relative to that of all actions: log(allowed) / log(A), (B,).
 
-    2 of 18 allowed actions leave 0.24; a single one leaves nothing to be random about, 0.
+    With 2 of 18 actions allowed it is 0.24; with a single one 0.
     """
     allowed = (mask != 0).sum(1).clamp(min=1).to(torch.float32)
     return allowed.log() / math.log(max(mask.shape[1], 2))
@@ -95,11 +90,11 @@ class GaussianActor(nn.Module):
 
 
 class GaussianPolicy(NetworkPolicy):
-    """Acts with a `GaussianActor`."""
+    """Samples from a `GaussianActor`, or takes the tanh of its mean."""
 
-    def __init__(self, actor: GaussianActor, algorithm: OffPolicyAlgorithm) -> None:
-        super().__init__(actor, algorithm)
-        self.outputs = host_forward(actor.backbone, actor.head.output, algorithm.device)
+    def __init__(self, actor: GaussianActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
+        super().__init__(actor, ctx, normalizer)
+        self.outputs = host_forward(actor.backbone, actor.head.output, self.device)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
@@ -114,7 +109,7 @@ class GaussianPolicy(NetworkPolicy):
 
 
 class CategoricalActor(nn.Module):
-    """Log-probabilities of n actions."""
+    """A categorical distribution over n actions."""
 
     def __init__(
         self, observation_space: SpaceSpec, action_space: DiscreteSpec, cfg: BackboneConfig, rng: np.random.Generator
@@ -124,7 +119,7 @@ class CategoricalActor(nn.Module):
         self.head = CategoricalHead(width(self.backbone), action_space, rng)
 
     def forward(self, obs: TensorObs) -> Tensor:
-        """(B, A); what a mask forbids has probability 0."""
+        """Log-probabilities (B, A); actions that a mask forbids have probability 0."""
         logits, mask = self.head(self.backbone(obs)).mean, action_mask(obs)
         if mask is not None:
             logits = logits.masked_fill(mask == 0, MASKED_LOGIT)
@@ -134,10 +129,10 @@ class CategoricalActor(nn.Module):
 class CategoricalPolicy(NetworkPolicy):
     """Draws from a `CategoricalActor`, or takes its most likely action."""
 
-    def __init__(self, actor: CategoricalActor, algorithm: OffPolicyAlgorithm) -> None:
-        super().__init__(actor, algorithm)
+    def __init__(self, actor: CategoricalActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
+        super().__init__(actor, ctx, normalizer)
         self.head = actor.head
-        self.outputs = host_forward(actor.backbone, actor.head.output, algorithm.device)
+        self.outputs = host_forward(actor.backbone, actor.head.output, self.device)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
@@ -156,175 +151,204 @@ class Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.zeros(1))
 
 
+# -- how actions enter the losses -------------------------------------------------------------------------------------
+
+
+def sampled_soft_values(
+    actor: GaussianActor, critics: nn.Module, obs: TensorObs, alpha: Tensor | float, noise: Tensor
+) -> Tensor:
+    """min Q(obs, a) - alpha log pi(a) of an action sampled from the policy, (B,)."""
+    actions, logprobs = actor.sample(obs, noise)
+    return cast(Tensor, critics(obs, actions).amin(0) - alpha * logprobs)
+
+
+def sampled_values_taken(critics: nn.Module, rows: Transitions) -> Tensor:
+    """Values of the actions in the batch, (E, B)."""
+    return cast(Tensor, critics(rows.obs, rows.actions))
+
+
+def sampled_logprobs_and_values(
+    actor: GaussianActor, critics: nn.Module, obs: TensorObs, noise: Tensor
+) -> tuple[Tensor, Tensor]:
+    """log pi(a) and min Q(obs, a) of a differentiable sample of the policy, (B,) each."""
+    actions, logprobs = actor.sample(obs, noise)
+    return logprobs, critics(obs, actions).amin(0)
+
+
+def enumerated_soft_values(
+    actor: CategoricalActor, critics: nn.Module, obs: TensorObs, alpha: Tensor | float, noise: Tensor
+) -> Tensor:
+    """Expectation of min Q - alpha log pi over all actions, (B,); nothing is sampled, so `noise` has no columns."""
+    logprobs = actor(obs)
+    values = critics(obs).amin(0) - alpha * logprobs
+    return cast(Tensor, (logprobs.exp() * values).sum(1))
+
+
+def enumerated_values_taken(critics: nn.Module, rows: Transitions) -> Tensor:
+    """Values of the actions in the batch, (E, B)."""
+    values = critics(rows.obs)  # (E, B, A)
+    index = rows.actions.long().view(1, -1, 1).expand(len(values), -1, 1)
+    return cast(Tensor, values.gather(2, index).squeeze(2))
+
+
+def enumerated_logprobs_and_values(
+    actor: CategoricalActor, critics: nn.Module, obs: TensorObs, noise: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Expectations of log pi and of min Q over all actions, (B,) each."""
+    logprobs, values = actor(obs), critics(obs).amin(0)
+    return (logprobs.exp() * logprobs).sum(1), (logprobs.exp() * values).sum(1)
+
+
+class ActionTerms(NamedTuple):
+    """How actions enter the losses, as three functions."""
+
+    soft_values: Callable[..., Tensor]
+    """(actor, target critics, next obs, alpha, noise) -> soft values of the next states, (B,)."""
+    values_taken: Callable[..., Tensor]
+    """(critics, rows) -> values of the actions taken, (E, B)."""
+    logprobs_and_values: Callable[..., tuple[Tensor, Tensor]]
+    """(actor, critics, obs, noise) -> log-probabilities and values of the policy's own actions, (B,) each."""
+
+
+SAMPLED_ACTIONS = ActionTerms(sampled_soft_values, sampled_values_taken, sampled_logprobs_and_values)
+"""Box actions: samples of the policy."""
+ENUMERATED_ACTIONS = ActionTerms(enumerated_soft_values, enumerated_values_taken, enumerated_logprobs_and_values)
+"""Discrete actions: expectations over all of them."""
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+class ActorStep(NamedTuple):
+    """Loss of the actor on one batch, and the log-probabilities (B,) of its actions."""
+
+    loss: Tensor | float
+    logprobs: Tensor
+
+
 class SAC(OffPolicyAlgorithm):
-    """One update: critics, actor, temperature, targets. How actions enter the losses is a matter of `self.actions`."""
+    """Maximum-entropy actor-critic with an ensemble of critics and, unless `alpha` is given, a learnt temperature."""
 
     hp: SACConfig
 
     def __init__(self, ctx: BuildContext, hp: SACConfig) -> None:
         super().__init__(ctx, hp)
         rng, space, obs_space = ctx.streams("init"), ctx.action_space, ctx.observation_space
-        assert isinstance(space, BoxSpec | DiscreteSpec), "refused otherwise"
-        actor: GaussianActor | CategoricalActor
+        self.actor: GaussianActor | CategoricalActor
+        self.policy: NetworkPolicy
         if isinstance(space, BoxSpec):
-            actor = GaussianActor(obs_space, space, ctx.network.actor, rng)
-            usual_entropy = -float(math.prod(space.shape))
+            self.actor, self.actions = GaussianActor(obs_space, space, ctx.network.actor, rng), SAMPLED_ACTIONS
+            self.noise_size = math.prod(space.shape)
+            usual_entropy = -float(self.noise_size)
         else:
-            actor = CategoricalActor(obs_space, space, ctx.network.actor, rng)
+            assert isinstance(space, DiscreteSpec), "other action spaces are refused before anything is built"
+            self.actor, self.actions = CategoricalActor(obs_space, space, ctx.network.actor, rng), ENUMERATED_ACTIONS
+            self.noise_size = 0
             usual_entropy = 0.89 * math.log(space.n)
         self.critics = QCritics(obs_space, space, ctx.network.critic, rng, hp.num_critics)
-        self.learner("actor", actor)
+        self.learner("actor", self.actor)
         self.learner("critics", self.critics)
         self.target("critics")
-        if isinstance(actor, GaussianActor):
-            self.actions: SampledActions | CountedActions = SampledActions(actor, self)
-            self.policy: NetworkPolicy = GaussianPolicy(actor, self)
+        if isinstance(self.actor, GaussianActor):
+            self.policy = GaussianPolicy(self.actor, ctx, self.normalizer)
         else:
-            self.actions, self.policy = CountedActions(actor, self), CategoricalPolicy(actor, self)
+            self.policy = CategoricalPolicy(self.actor, ctx, self.normalizer)
         self.target_entropy = usual_entropy if hp.target_entropy is None else hp.target_entropy
         self.temperature = None if hp.alpha is not None else Temperature()
         if self.temperature is not None:
             self.learner("temperature", self.temperature)
 
     @cached_property
-    def kernel(self) -> SACKernel | None:
-        """The hand-written gradients, where they are those of this algorithm's losses; decided when first needed."""
-        actor, critics = self.learners["actor"].network, self.learners["critics"].network
-        target = cast(QCritics, self.targets["critics"].network)
-        if self.hp.kernel != "auto" or type(actor) is not GaussianActor or critics is not self.critics:
-            return None
-        own = type(self.actions) is SampledActions and self.actions.actor is actor
-        meant = own and REFERENCE.is_meant(self, [actor, critics, target, self.actions])
-        if not (meant and fits(actor.backbone, actor.head.output, self.critics)):
-            return None
-        return SACKernel(actor, self.critics, target)
+    def kernel(self) -> Kernel:
+        """Chosen once, at the first update: a subclass may replace parts until its own constructor has run."""
+        from rl_training.algorithms.kernels.sac import FastKernel, fits
+
+        parts = (self.actor, self.critics, self.targets["critics"].network)
+        if allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
+            return FastKernel(self)
+        return self.reference_kernel()
 
     def update(self, batch: Batch) -> UpdateResult:
+        """One step of the critics, the actor and the temperature, then the target critics follow."""
         self.updates += 1
-        rows, alpha = self.prepare(batch), self.alpha()
-        metrics: Metrics = {}
-        errors = self.improve_critics(rows, alpha, metrics)
-        logprobs = self.improve_actor(rows, alpha, metrics)
-        self.improve_temperature(rows, logprobs, metrics)
+        rows, alpha, metrics = self.prepare(batch), self.alpha(), cast(Metrics, {})
+
+        critics = self.critics_gradient(rows, alpha)
+        metrics["critic_loss"] = critics.loss
+        metrics["critic_grad_norm"] = self.apply("critics", critics.loss, metrics)
+        metrics["value_mean"] = critics.value_mean
+
+        actor = self.actor_gradient(rows, alpha)
+        metrics["actor_loss"] = actor.loss
+        metrics["entropy"] = -actor.logprobs.mean()
+        metrics["actor_grad_norm"] = self.apply("actor", actor.loss, metrics)
+
+        metrics["alpha"] = alpha
+        if self.temperature is not None:
+            mask, target_entropy = action_mask(rows.obs), self.target_entropy
+            wanted = target_entropy if mask is None else target_entropy * allowed_share(mask)
+            loss = temperature_loss(self.temperature.log_alpha, actor.logprobs, wanted)
+            metrics["temperature_loss"] = loss.detach()
+            self.step("temperature", loss, metrics)
+
         self.targets["critics"].follow(self.hp.tau)
-        return UpdateResult(metrics, None if rows.weights is None else errors.abs().mean(0).cpu().numpy())
+        return UpdateResult(metrics, None if rows.weights is None else critics.errors.abs().mean(0).cpu().numpy())
 
     def alpha(self) -> Tensor | float:
-        """The present temperature."""
+        """Current temperature."""
         if self.temperature is not None:
             return self.temperature.log_alpha.detach().exp()
         assert self.hp.alpha is not None
         return self.hp.alpha
 
-    def improve_critics(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> Tensor:
-        """One step towards the soft Bellman targets; returns the errors (E, B)."""
-        step = self.critics_gradient(rows, alpha)
-        metrics["critic_loss"] = step.loss
-        metrics["critic_grad_norm"] = self.apply("critics", step.loss, metrics)
-        metrics["value_mean"] = step.value_mean
-        return step.errors
-
     def critics_gradient(self, rows: Transitions, alpha: Tensor | float) -> CriticStep:
-        if self.kernel is not None:
-            return self.kernel.critics_gradient(rows, float(alpha), self.action_noise(rows))
+        """Gradient of `critics_objective`, ready for the critics' optimiser."""
+        return self.kernel.gradient("critics", self.critics_objective, rows, alpha)
+
+    def critics_objective(self, rows: Transitions, alpha: Tensor | float) -> CriticStep:
+        """Squared errors of the critics towards the soft Bellman targets."""
         with torch.no_grad():
             targets = self.targets_of(rows, alpha)
-        values = self.actions.values_taken(rows)
+        values = self.actions.values_taken(self.critics, rows)
         loss = self.loss_of_critics(values, targets, rows.weights)
-        self.learners["critics"].backward(loss)
-        return CriticStep(loss.detach(), values.detach().mean(), (values - targets).detach())
+        return CriticStep(loss, values.detach().mean(), (values - targets).detach())
 
     def targets_of(self, rows: Transitions, alpha: Tensor | float) -> Tensor:
-        """What the critics should have said of the actions taken: the soft Bellman targets, (B,)."""
-        soft_values = self.actions.soft_values(rows.next_obs, alpha)
+        """Soft Bellman targets of the actions taken, (B,)."""
+        target_critics, noise = self.targets["critics"].network, self.action_noise(rows)
+        soft_values = self.actions.soft_values(self.actor, target_critics, rows.next_obs, alpha, noise)
         return td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
 
     def loss_of_critics(self, values: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-        """One number for the values (E, B) of E critics."""
+        """Loss of the values (E, B) of E critics, a scalar."""
         return critic_loss(values, targets, weights)
 
-    def improve_actor(self, rows: Transitions, alpha: Tensor | float, metrics: Metrics) -> Tensor:
-        """One step towards what the critics value; returns the log-densities of the actions (B,)."""
-        loss, logprobs = self.actor_gradient(rows, alpha)
-        metrics["actor_loss"] = loss
-        metrics["entropy"] = -logprobs.mean()
-        metrics["actor_grad_norm"] = self.apply("actor", loss, metrics)
-        return logprobs
+    def actor_gradient(self, rows: Transitions, alpha: Tensor | float) -> ActorStep:
+        """Gradient of `actor_objective`, ready for the actor's optimiser."""
+        return self.kernel.gradient("actor", self.actor_objective, rows, alpha)
 
-    def actor_gradient(self, rows: Transitions, alpha: Tensor | float) -> tuple[Tensor | float, Tensor]:
-        if self.kernel is not None:
-            return self.kernel.actor_gradient(rows, float(alpha), self.action_noise(rows))
-        logprobs, values = self.actions.logprobs_and_values(rows.obs)
-        loss = self.loss_of_actor(logprobs, values, alpha)
-        self.learners["actor"].backward(loss)
-        return loss.detach(), logprobs.detach()
+    def actor_objective(self, rows: Transitions, alpha: Tensor | float) -> ActorStep:
+        """Entropy-regularised value of the policy's own actions; gradients reach the actor only."""
+        with self.learners["critics"].frozen():
+            logprobs, values = self.actions.logprobs_and_values(
+                self.actor, self.critics, rows.obs, self.action_noise(rows)
+            )
+        return ActorStep(self.loss_of_actor(logprobs, values, alpha), logprobs.detach())
 
     def loss_of_actor(self, logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tensor:
-        """One number for log-densities and values of the policy's own actions, (B,) each."""
+        """Loss of log-probabilities and values of the policy's own actions, (B,) each; a scalar."""
         return actor_loss(logprobs, values, alpha)
 
-    def action_noise(self, rows: Transitions) -> Array:
-        """Of a sample for every row, as the kernel takes it."""
-        return self.noise(*rows.actions.flatten(1).shape).numpy()
-
-    def improve_temperature(self, rows: Transitions, logprobs: Tensor, metrics: Metrics) -> None:
-        """One step towards the target entropy, where the temperature is learnt."""
-        metrics["alpha"] = self.alpha()
-        if self.temperature is None:
-            return
-        mask, target = action_mask(rows.obs), self.target_entropy
-        wanted = target if mask is None else target * allowed_share(mask)
-        loss = temperature_loss(self.temperature.log_alpha, logprobs, wanted)
-        metrics["temperature_loss"] = loss.detach()
-        self.step("temperature", loss, metrics)
+    def action_noise(self, rows: Transitions) -> Tensor:
+        """Noise (B, A) that the actor samples with; (B, 0) where actions are enumerated."""
+        return self.noise(len(rows.rewards), self.noise_size)
 
 
-class SampledActions:
-    """Continuous actions enter the losses as samples of the policy."""
-
-    def __init__(self, actor: GaussianActor, sac: SAC) -> None:
-        self.actor, self.sac = actor, sac
-
-    def sample(self, obs: TensorObs) -> tuple[Tensor, Tensor]:
-        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
-        return self.actor.sample(obs, self.sac.noise(len(first), math.prod(self.actor.head.shape)))
-
-    def soft_values(self, obs: TensorObs, alpha: Tensor | float) -> Tensor:
-        """What the target critics and the temperature make of the policy's own actions, (B,)."""
-        actions, logprobs = self.sample(obs)
-        return cast(Tensor, self.sac.targets["critics"].network(obs, actions).amin(0) - alpha * logprobs)
-
-    def values_taken(self, rows: Transitions) -> Tensor:
-        """The critics' values of the actions in the batch, (E, B)."""
-        return cast(Tensor, self.sac.critics(rows.obs, rows.actions))
-
-    def logprobs_and_values(self, obs: TensorObs) -> tuple[Tensor, Tensor]:
-        """Log-densities and values of fresh actions, (B,) each; gradients reach the actor only."""
-        actions, logprobs = self.sample(obs)
-        with self.sac.learners["critics"].frozen():
-            return logprobs, self.sac.critics(obs, actions).amin(0)
-
-
-class CountedActions:
-    """Discrete actions enter as expectations over all of them (Christodoulou 2019)."""
-
-    def __init__(self, actor: CategoricalActor, sac: SAC) -> None:
-        self.actor, self.sac = actor, sac
-
-    def soft_values(self, obs: TensorObs, alpha: Tensor | float) -> Tensor:
-        logprobs = self.actor(obs)
-        values = self.sac.targets["critics"].network(obs).amin(0) - alpha * logprobs
-        return cast(Tensor, (logprobs.exp() * values).sum(1))
-
-    def values_taken(self, rows: Transitions) -> Tensor:
-        index = rows.actions.long().view(1, -1, 1).expand(self.sac.hp.num_critics, -1, 1)
-        return cast(Tensor, self.sac.critics(rows.obs).gather(2, index).squeeze(2))
-
-    def logprobs_and_values(self, obs: TensorObs) -> tuple[Tensor, Tensor]:
-        logprobs = self.actor(obs)
-        with torch.no_grad():
-            values = self.sac.critics(obs).amin(0)
-        return (logprobs.exp() * logprobs).sum(1), (logprobs.exp() * values).sum(1)
-
-
-REFERENCE = Reference(SAC, ["targets_of", "loss_of_critics", "loss_of_actor"], [td_targets, critic_loss, actor_loss])
+READABLE = Readable(
+    SAC,
+    [
+        *("critics_objective", "targets_of", "loss_of_critics"),
+        *("actor_objective", "loss_of_actor", "action_noise", "noise"),
+    ],
+    [td_targets, critic_loss, actor_loss],
+)

@@ -1,4 +1,4 @@
-"""The parts of agents that learn nothing: no state, no update."""
+"""Base of agents that learn nothing: no state, no update."""
 
 from __future__ import annotations
 

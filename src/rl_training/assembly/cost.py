@@ -1,4 +1,4 @@
-"""What a run will cost, before it starts: parameters, memory, disk, and how often things will happen."""
+"""What a run will cost, before it starts: parameters, memory, disk, and the number of updates and evaluations."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import psutil
 
+from rl_training.assembly.buffers import memory_bytes
 from rl_training.assembly.build import build_trainer
 from rl_training.config.schema import TrainConfig
 from rl_training.data.storage import layout, row_bytes
 from rl_training.types import StateDict, crossed
 
 BYTES_PER_METRIC = 30
-"""A number with its name in metrics.jsonl and in the TensorBoard file together, roughly."""
+"""Size of a number with its name, in metrics.jsonl and the TensorBoard file together, roughly."""
 METRICS_PER_ROW = 25
 SEGMENT_COPIES = 2
-"""Checkpoints share the rows of a replay buffer, in two copies of each."""
+"""Checkpoints share the rows of a replay buffer; each row is stored twice."""
 
 
 def plan(cfg: TrainConfig) -> dict[str, Any]:
@@ -27,8 +28,8 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         rollout = trainer.num_steps * cfg.env.num_envs
         obs_row, action_row = (row_bytes(*layout(space)) for space in trainer.spaces)
         resident = int(psutil.Process().memory_info().rss)  # the process as built: libraries, network, environments
-        schedule = getattr(trainer, "schedule", None)
-        replay_bytes = int(getattr(getattr(trainer, "buffer", None), "memory_bytes", 0)) if schedule else 0
+        schedule = trainer.schedule
+        replay_bytes = memory_bytes(trainer.parts().get("buffer"))
     finally:
         trainer.close()
     training = cfg.training
@@ -53,7 +54,7 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
 
 
 def times(updates: int, rollout: int, every: int) -> int:
-    """How many of `updates` train steps cross a multiple of `every` env steps, the last one counted in any case."""
+    """The number of train steps that cross a multiple of `every` env steps; the last step always counts."""
     total = updates * rollout
     crossings = min(updates, total // every) if every else 0
     return crossings if crossed(total - rollout, total, every) else crossings + 1

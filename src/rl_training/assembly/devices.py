@@ -1,4 +1,4 @@
-"""Where torch runs, and with how many threads torch and NumPy run; jax has its own in `jax/runtime.py`."""
+"""The device of torch, and the number of threads of torch and NumPy; for jax see `jax/runtime.py`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from rl_training.config.schema import TrainConfig
+from rl_training.system.imports import without_collections
 from rl_training.system.threads import blas_threads, set_blas_threads
 from rl_training.types import ConfigError
 
 
 def resolve_device(cfg: TrainConfig) -> str:
-    """The device to run on: what was asked for if it is there, else the CPU with one warning."""
+    """The device to run on: the requested one if it is available, else the CPU with one warning."""
     import torch
 
     if cfg.device == "auto":
@@ -28,7 +29,7 @@ def resolve_device(cfg: TrainConfig) -> str:
 
 
 def without_device(cfg: TrainConfig) -> str:
-    """What to run on where the device that was asked for is missing."""
+    """The fallback where the requested device is missing, or a refusal with `strict_device`."""
     if cfg.strict_device:
         raise ConfigError(f"device '{cfg.device}' is not available here; drop strict_device to run on the CPU")
     warnings.warn(f"device '{cfg.device}' is not available here: running on the CPU", stacklevel=2)
@@ -37,7 +38,7 @@ def without_device(cfg: TrainConfig) -> str:
 
 @contextmanager
 def pinned_threads(count: int, backend: str = "torch") -> Iterator[None]:
-    """The backend and NumPy with a fixed number of threads: part of what makes a run the same bits again."""
+    """Fix the number of threads of backend and NumPy, which a run needs to be reproduced bit for bit."""
     blas_before = blas_threads()
     set_blas_threads(count)
     try:
@@ -50,7 +51,8 @@ def pinned_threads(count: int, backend: str = "torch") -> Iterator[None]:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    import torch
+    with without_collections():  # usually the first import of torch in a process
+        import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(count)

@@ -27,9 +27,9 @@ class UserParts:
 def user_parts(
     cfg: TrainConfig, objects: Sequence[Callback] = (), env_fn: Callable[..., Any] | None = None
 ) -> UserParts:
-    """What the config names beyond the usual, and callbacks given as objects; a mistake leaves no run directory behind.
+    """Build what the config names, and take callbacks given as objects; a mistake leaves no run directory behind.
 
-    With `env_fn` the environment is not the one that the config names.
+    With `env_fn` the environment is another than the config names.
     """
     hooks, derive = ("on_start", "on_step", "on_end"), "derive it from rl_training.Callback"
     for item in objects:
@@ -47,12 +47,12 @@ def user_parts(
 
 
 def object_name(item: Any) -> str:
-    """What a run records of a callback that was given as an object: its class."""
+    """The name under which a run records a callback that was given as an object: its class."""
     return f"{type(item).__module__}.{type(item).__qualname__}"
 
 
 def missing_objects(recorded: Any, given: Sequence[Callback]) -> list[str]:
-    """Callback objects that a run was trained with and that are not given again."""
+    """Names of the callback objects that a run was trained with and that are not given again."""
     left = [object_name(item) for item in given]
     missing = []
     for name in recorded if isinstance(recorded, list) else ():
@@ -64,14 +64,14 @@ def missing_objects(recorded: Any, given: Sequence[Callback]) -> list[str]:
 
 
 def solved_at(cfg: TrainConfig, *, known: bool = True) -> float | None:
-    """The mean return at which a run has nothing left to learn: its own goal or that of a `known` environment, the
-    lower of the two."""
+    """The mean return that counts as solved: the goal in the config or that of a `known` environment, whichever is
+    lower."""
     goals = [cfg.training.stop_at_return, reward_threshold(cfg.env_id) if known else None]
     return min((goal for goal in goals if goal is not None), default=None)
 
 
 def user_part(registry: Registry, part: PartConfig, where: str, methods: Sequence[str], cure: str) -> Any:
-    """One of them, if it takes its arguments and has its methods."""
+    """Build one part, if it takes its arguments and has its methods."""
     creator, what = registry.get(part.name), f"{registry.kind} '{part.name}'"
     check_kwargs(creator, part.kwargs, what, where)
     check_call(creator, what, kwargs=part.kwargs)

@@ -1,7 +1,7 @@
-"""One update in one file: the batch, the state before it and the config, so that it can be run again elsewhere.
+"""A captured update in one file: the batch, the state before it and the config, so that it can be replayed elsewhere.
 
-The layout is safetensors, as in a checkpoint, with the SHA-256 of the file as one of its arrays; reading one executes
-nothing. The checksum is compared on the disk before the file is read into memory.
+The format is safetensors, as in a checkpoint, with the SHA-256 of the file as one of its arrays; reading one executes
+no code. The checksum is verified on disk before the file is read into memory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rl_training.system.atomic_io import CHUNK, atomic_write
 from rl_training.types import Array, CheckpointError, StateDict
 
 META, SEAL = "$meta", "$sha256"
-"""Names of the array whose bytes are the JSON that belongs to the arrays, and of the one that is the checksum, taken
-over the file with zeros in its place."""
+"""Names of the array that holds the JSON beside the arrays, and of the one that holds the checksum, which is computed
+with zeros in its place."""
 SEAL_BYTES = 32
 
 
 def save_capture(path: Path, state: StateDict) -> None:
-    """Write a nested dict of arrays and JSON scalars, whole or not at all."""
+    """Write a nested dict of arrays and JSON scalars atomically."""
     flat = flatten(state)
     meta = dump_json({"scalars": flat.scalars, "aliases": flat.aliases, "dtypes": flat.dtypes})
     seal = np.zeros(SEAL_BYTES, np.uint8)
@@ -35,7 +35,7 @@ def save_capture(path: Path, state: StateDict) -> None:
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
-    seal[:] = np.frombuffer(digest.digest(), np.uint8)  # the chunk is a view of it
+    seal[:] = np.frombuffer(digest.digest(), np.uint8)  # one of the chunks is a view of it
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, b"".join(bytes(chunk) for chunk in chunks))
 
@@ -43,7 +43,7 @@ def save_capture(path: Path, state: StateDict) -> None:
 def load_capture(path: Path) -> dict[str, Any]:
     """What `save_capture` wrote; CheckpointError for anything else."""
     try:
-        # not blocking: a pipe of this name must not hang the reader
+        # non-blocking: a named pipe must not hang the reader
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             blob = _read_checked(file, f"'{path}'")
     except OSError as error:
@@ -51,7 +51,7 @@ def load_capture(path: Path) -> dict[str, Any]:
     arrays = {name: np.array(array) for name, array in parse_blob(blob, f"'{path}'").items()}
     arrays.pop(SEAL, None)
     if META not in arrays:
-        raise CheckpointError(f"'{path}' is no captured update; debug mode writes them as debug/update_*.capture")
+        raise CheckpointError(f"'{path}' is not a captured update; debug mode writes them as debug/update_*.capture")
     meta = parse_json(arrays.pop(META).tobytes(), f"'{path}'")
     try:
         return unflatten(FlatState(arrays, meta["scalars"], meta["aliases"], meta["dtypes"]))
@@ -60,13 +60,13 @@ def load_capture(path: Path) -> dict[str, Any]:
 
 
 def _read_checked(file: BinaryIO, what: str) -> Array:
-    """The bytes of a capture: header, length and checksum are compared before there is memory for all of it."""
+    """The bytes of a capture; header, length and checksum are verified before memory for all of it is allocated."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise CheckpointError(f"{what} is not a regular file")
     header, begin = read_header(file, status.st_size, what)
     if META not in header:
-        raise CheckpointError(f"{what} is no captured update; debug mode writes them as debug/update_*.capture")
+        raise CheckpointError(f"{what} is not a captured update; debug mode writes them as debug/update_*.capture")
     refuse_beyond_memory(what, status.st_size)
     if SEAL in header:  # captures of 0.1.0 have none
         _check_seal(file, begin + _seal_offset(header[SEAL], what), what)

@@ -1,15 +1,15 @@
-"""One checkpoint on the disk: a folder with a manifest, the scalars of all parts, and one file of arrays per part.
+"""One checkpoint on disk: a folder with a manifest, the scalars of all parts, and one file of arrays per part.
 
     step_000000012288/
       manifest.json        format, step, version, metadata, seal, SHA-256 and length of every other file, and of itself
-      state.json           per part: the scalars, and which arrays are tied
+      state.json           per part: the scalars, and which arrays are the same object (tied weights)
       policy.safetensors   the arrays of the part "policy"; parts without arrays have no file
 
-Logs of rows (a replay buffer's) lie in `segments` beside the folders; the manifest lists those that belong to it.
+The rows of replay buffers are in `segments/` beside the folders; the manifest lists the segments it needs.
 
 Reading trusts nothing: each file is opened without following links, its length compared with the manifest before it is
 read, and its SHA-256 checked before anything in it is interpreted. No pickle, no code. Not here: which checkpoints
-exist and which are kept; that is `checkpointing`.
+exist (`step_folders.py`) and which are kept (`retention.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl_training.checkpointing.row_log import RowLog, Rows
+from rl_training.checkpointing.row_log import RowLog, RowSource
 from rl_training.checkpointing.safetensors_format import blob_chunks, parse_blob
 from rl_training.checkpointing.seal import Seal
 from rl_training.checkpointing.segments import SavedLog, SegmentStore
@@ -52,22 +52,22 @@ FORMAT = 1
 MANIFEST, STATE = "manifest.json", "state.json"
 STEP_NAME = re.compile(r"step_([0-9]{12})")
 PART_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-# the manifest starts with its own SHA-256, taken over the file with these 64 digits as zeros, so that it can be checked
-# before anything is parsed
+# the manifest starts with its own SHA-256, computed with these 64 digits as zeros, so that it can be checked before
+# anything is parsed
 SEAL_START, SEAL_END = b'{\n "sha256": "', b'",\n'
 SEAL_SIZE = len(SEAL_START) + 64 + len(SEAL_END)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint in memory; every byte of it was verified. Arrays of one part share one block of memory."""
+    """A checkpoint in memory, all bytes verified. The arrays of one part share one block of memory."""
 
     step: int
     path: Path
     metadata: dict[str, Any]
     parts: dict[str, StateDict]
     seal: Seal | None = None
-    """The run and config it was saved under; None in checkpoints of 0.1.0."""
+    """The run and config that saved it; None in checkpoints of version 0.1.0."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Manifest:
     metadata: dict[str, Any]
     files: dict[str, FileRecord]
     dtypes: dict[str, dict[str, str]]
-    """Per part (all parts are listed), the logical dtypes of arrays that are stored as another one."""
+    """For every part, the logical dtypes of arrays that are stored in another dtype."""
     logs: dict[str, dict[str, SavedLog]]
-    """Per part, its logs of rows and the segments they lie in."""
+    """For every part, its row logs and the segments that hold them."""
     seal: Seal | None
 
     def segments(self) -> set[str]:
@@ -89,7 +89,7 @@ class Manifest:
 
 
 def step_name(step: int) -> str:
-    """The folder of a step's checkpoint: 12 digits, so that names sort as numbers do."""
+    """The folder name of a step's checkpoint: 12 digits, so that names sort like numbers."""
     if not 0 <= step < 10**12:
         raise CheckpointError(f"a checkpoint's step must be from 0 to 10^12 - 1, not {step}")
     return f"step_{step:012d}"
@@ -100,11 +100,11 @@ def blob_name(part: str) -> str:
     return f"{part}.safetensors"
 
 
-# -- taking apart -----------------------------------------------------------------------------------------------------
+# -- flattening -------------------------------------------------------------------------------------------------------
 
 
 def flatten_part(part: str, state: StateDict) -> FlatState:
-    """A part's state, taken apart; CheckpointError if it has no proper name or cannot be saved."""
+    """A part's state flattened for saving; CheckpointError if its name is invalid or its state cannot be saved."""
     if not PART_NAME.fullmatch(part):
         raise CheckpointError(f"a part cannot be named {part[:120]!r}: letters, digits, '_', '-' and '.', at most 100")
     try:
@@ -114,7 +114,7 @@ def flatten_part(part: str, state: StateDict) -> FlatState:
 
 
 def row_logs(flat: FlatState) -> Iterator[tuple[str, RowLog]]:
-    """The logs of rows of a state that was just taken apart."""
+    """The row logs of a state that was flattened from memory, by path."""
     for name, log in flat.logs.items():
         assert isinstance(log, RowLog)
         yield name, log
@@ -124,7 +124,7 @@ def row_logs(flat: FlatState) -> Iterator[tuple[str, RowLog]]:
 
 
 Logs = Mapping[str, Mapping[str, SavedLog]]
-"""Part, path of a log in it, and where its rows are."""
+"""Part name to path of a row log in it to where its rows are saved."""
 
 
 def write_folder(
@@ -135,9 +135,9 @@ def write_folder(
     logs: Logs,
     seal: Seal | None = None,
 ) -> None:
-    """Create `folder` with everything in it, synced. OSError if the disk refuses, CheckpointError if the data do.
+    """Create `folder` with all its files, synced. OSError if writing fails, CheckpointError if the data are invalid.
 
-    The segments that `logs` names must be on the disk already.
+    The segments that `logs` names must already be on disk.
     """
     sealed_metadata = encode_json(dict(metadata), "metadata")
     state = dump_json({part: {"scalars": flat.scalars, "aliases": flat.aliases} for part, flat in parts.items()})
@@ -178,7 +178,7 @@ def _seal(manifest: dict[str, Any]) -> bytes:
 
 
 def verify_folder(folder: Path, step: int, store: SegmentStore) -> Manifest:
-    """Hash every file as it is on the disk, a chunk at a time. DamagedCheckpointError names the first bad one."""
+    """Hash every file on disk, one chunk at a time. DamagedCheckpointError names the first bad one."""
     with _damage_named(folder), opened(folder) as fd:
         manifest = _read_manifest(fd, step)
         for name, record in manifest.files.items():
@@ -190,7 +190,7 @@ def verify_folder(folder: Path, step: int, store: SegmentStore) -> Manifest:
 
 
 def read_manifest(folder: Path, step: int) -> Manifest:
-    """The manifest alone, verified; the other files are not looked at."""
+    """The manifest, verified; the other files are not read."""
     with _damage_named(folder), opened(folder) as fd:
         return _read_manifest(fd, step)
 
@@ -198,9 +198,9 @@ def read_manifest(folder: Path, step: int) -> Manifest:
 def read_folder(
     folder: Path, step: int, parts: Collection[str] | None, store: SegmentStore, report: Callable[[str], None]
 ) -> Checkpoint:
-    """Load all parts, or only the files of those named. CheckpointError if one of them was never saved.
+    """Load all parts, or only the named ones. CheckpointError if one of them was never saved.
 
-    Logs of rows are verified; their rows are read from the segments when whoever gets the state asks for them.
+    Row logs are verified here, but their rows are read lazily, when the loaded state is used.
     """
     with _damage_named(folder), opened(folder) as fd:
         manifest = _read_manifest(fd, step)
@@ -217,7 +217,7 @@ def read_folder(
     raise CheckpointError(f"{folder} has no part {missing[0]!r}; it has: {', '.join(manifest.dtypes) or 'none'}")
 
 
-def _read_part(fd: int, manifest: Manifest, state: Any, part: str, logs: Mapping[str, Rows]) -> StateDict:
+def _read_part(fd: int, manifest: Manifest, state: Any, part: str, logs: Mapping[str, RowSource]) -> StateDict:
     arrays: dict[str, Array] = {}
     name = blob_name(part)
     if name in manifest.files:
@@ -303,12 +303,12 @@ def read_pointer(path: Path) -> int | None:
 
 
 class _NewerFormatError(Exception):
-    """Intact, but not for this version: falling back to an older checkpoint would hide that."""
+    """An intact checkpoint of a newer format: falling back to an older checkpoint would hide that."""
 
 
 @contextmanager
 def _damage_named(folder: Path) -> Iterator[None]:
-    """Whatever goes wrong while reading is damage of this folder, except a format from the future."""
+    """Turn every error while reading into DamagedCheckpointError, except for a newer format."""
     try:
         yield
     except _NewerFormatError as error:

@@ -1,21 +1,19 @@
-"""The checkpoints of a run: saved atomically, verified before use, kept by rule, replaced by the one before if damaged.
+"""The checkpoints of a run: saved atomically, verified before use, retired by rule, with fallback to the one before.
 
-    <run>/checkpoints/step_000000012288/   one checkpoint; see `checkpoint_folder`
+    <run>/checkpoints/step_000000012288/   one checkpoint; see `folder.py`
     <run>/checkpoints/latest, best         text files with the name of a step folder
-    <run>/checkpoints/segments/            rows of replay buffers, shared by several checkpoints; see `segments`
-    <run>/checkpoints/.tmp-*, .old-*       a save, a removal or a replacement under way (or cut off by a crash)
+    <run>/checkpoints/segments/            rows of replay buffers, shared by several checkpoints; see `segments.py`
+    <run>/checkpoints/.tmp-*, .old-*       a save, removal or replacement in progress (or interrupted by a crash)
 
 A save writes new segments and a temporary folder, syncs them, reads them back, renames the folder, and only then moves
-`latest` and removes what is no longer kept, with the segments that no checkpoint names any more. So at every moment,
-whatever kills the process, the previous checkpoint or the new one loads, whole. One process writes (it holds the run's
-lock); any number may read meanwhile. Not here: when to save, what is best.
+`latest` and removes what is no longer kept, including segments that no checkpoint lists any more. So at every moment,
+however the process ends, either the previous checkpoint or the new one loads completely. One process writes (it holds
+the run's lock); any number may read at the same time. Not here: when to save, and which checkpoint is best.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,34 +22,26 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.checkpointing.folder import (
-    STEP_NAME,
     Checkpoint,
     Manifest,
     flatten_part,
     read_folder,
     read_manifest,
-    read_pointer,
     row_logs,
     step_name,
     verify_folder,
     write_folder,
 )
+from rl_training.checkpointing.retention import Retention
 from rl_training.checkpointing.seal import ChangedConfigError, ForeignCheckpointError, Seal, SealCheck
 from rl_training.checkpointing.segments import SavedLog, SegmentStore
 from rl_training.checkpointing.state_tree import FlatState, flatten, is_bfloat16, unflatten
+from rl_training.checkpointing.step_folders import BEST, LATEST, StepFolders, cure
 from rl_training.checkpointing.verified_files import DamagedCheckpointError
-from rl_training.system.atomic_io import (
-    atomic_write,
-    discard,
-    fsync_dir,
-    make_folder,
-    remove_leftovers,
-    rename,
-    temporary_path,
-)
+from rl_training.system.atomic_io import discard, make_folder, remove_leftovers, temporary_path
 from rl_training.system.place import Place
 from rl_training.system.terminal_text import printable
-from rl_training.types import CheckpointError, ConfigError, StateDict
+from rl_training.types import CheckpointError, StateDict, crossed
 
 __all__ = [
     "ChangedConfigError",
@@ -67,9 +57,7 @@ __all__ = [
     "unflatten",
 ]
 
-REPLACED_NAME = re.compile(r"\.old-step_([0-9]{12})")
 READ_ATTEMPTS = 20
-LATEST, BEST = "latest", "best"
 SCORE = "score"
 """Metadata key by which `rewind` finds the best of the checkpoints that remain."""
 
@@ -91,51 +79,46 @@ class CheckpointManager:
         report: Callable[[str], None] = _to_stderr,
         sealing: SealCheck | None = None,
     ) -> None:
-        """`keep_last` newest verified checkpoints are kept (2 or more), the best one if `keep_best`, and the first of
-        every `keep_every` env steps (0: none). `report` receives one line when a checkpoint had to be passed over.
+        """`keep_last`, `keep_best` and `keep_every` decide which checkpoints are kept; see `Retention`. `report`
+        receives one line when a damaged checkpoint was skipped.
 
-        With `sealing` every save carries the run's seal, and a checkpoint of another run or config is refused.
+        With `sealing`, every save records the run and its config, and a checkpoint of another run or config is refused.
         """
-        if keep_last < 2:
-            raise ConfigError(
-                f"checkpoint.keep_last is {keep_last}; at least 2, so that a damaged one has a forerunner"
-            )
-        if keep_every < 0:
-            raise ConfigError(f"checkpoint.keep_every is {keep_every}; it counts env steps, 0 turns it off")
+        self.retention = Retention(keep_last, keep_best, keep_every)
         self.path = Path(run_dir) / "checkpoints"
-        self.keep_last = keep_last
-        self.keep_best = keep_best
-        self.keep_every = keep_every
+        self.folders = StepFolders(self.path)
         self.report = report
         self.sealing = sealing
         self.segments = SegmentStore(self.path / "segments")
         self._verified: dict[int, bool] = {}
+        """Steps that this process has verified, and the result."""
         self._needed: dict[tuple[int, int], set[str]] = {}
+        """Segments that each checkpoint lists, by step and inode of its folder."""
         self._cleaned = False
         self._place: Place | None = None
-        with suppress(OSError):  # made with the first save where it is not there yet
+        with suppress(OSError):  # a folder that does not exist yet is created by the first save
             self._place = Place(self.path.parent)
 
     # -- what is there ------------------------------------------------------------------------------------------------
 
     def steps(self) -> list[int]:
-        """The steps of all checkpoints on the disk, oldest first; whether they are intact is known when they load."""
-        return sorted({step for step, _ in self._folders()})
+        """The steps of all checkpoints on disk, oldest first; whether they are intact is known when they load."""
+        return self.folders.steps()
 
     def latest_step(self) -> int | None:
-        """The step that `latest` names, or None if the file is missing or nonsense."""
-        return self._pointed(LATEST)
+        """The step that `latest` names, or None if the file is missing or unreadable."""
+        return self.folders.pointed(LATEST)
 
     def best_step(self) -> int | None:
         """The step that `best` names, or None if there is none yet."""
-        return self._pointed(BEST)
+        return self.folders.pointed(BEST)
 
     def seals(self) -> list[Seal]:
         """The seals of all checkpoints whose manifest can be read, oldest first."""
         found = []
         for step in self.steps():
             with suppress(CheckpointError):
-                found.append(read_manifest(self._folder(step), step).seal)
+                found.append(read_manifest(self.folders.folder(step), step).seal)
         return [seal for seal in found if seal is not None]
 
     # -- saving -------------------------------------------------------------------------------------------------------
@@ -151,7 +134,7 @@ class CheckpointManager:
         """Write the checkpoint of `step`, make it `latest` (and `best`), retire old ones; returns its folder.
 
         CheckpointError if it cannot be written; the previous checkpoint is then untouched. A checkpoint of the same
-        step, left by an earlier life of the run, is replaced.
+        step, which the run saved before it was rewound, is replaced.
         """
         target = self.path / step_name(step)
         flat = {part: flatten_part(part, state) for part, state in parts.items()}
@@ -163,7 +146,7 @@ class CheckpointManager:
                 seal = None if self.sealing is None else self.sealing.now
                 write_folder(temporary, flat, step, metadata or {}, logs, seal)
                 verify_folder(temporary, step, self.segments)
-                self._publish(temporary, target)
+                self.folders.publish(temporary, step)
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
                 with suppress(OSError, CheckpointError):
@@ -172,14 +155,15 @@ class CheckpointManager:
             for part, state in flat.items():
                 for name, log in row_logs(state):
                     self.segments.remember(log, logs[part][name])
-            # first: a `best` newer than `latest` is dropped by `rewind`, an older one would never be corrected
+            # `best` first: if a crash separates the two, `rewind` drops a `best` newer than `latest`, but nothing would
+            # ever correct an older one
             if best:
-                self._point(BEST, step)
-            self._point(LATEST, step)
+                self.folders.point(BEST, step)
+            self.folders.point(LATEST, step)
         except OSError as error:
             self._cleaned = False
             if self._place is not None:
-                self._place.check()  # what failed may have failed because the folder has just gone
+                self._place.check()  # a folder that was moved or deleted meanwhile is the more useful message
             raise CheckpointError(self._failure(step, flat.values(), error)) from error
         except DamagedCheckpointError as error:
             raise CheckpointError(
@@ -190,20 +174,37 @@ class CheckpointManager:
         self._retain(step)
         return target
 
+    def auto_save(
+        self, state: Mapping[str, StateDict], frequency: int, *, step: int | None = None, best: bool = False
+    ) -> Path | None:
+        """Save `state` if a multiple of `frequency` env steps has been crossed since the latest checkpoint.
+
+        Call it after every step or rollout; it returns the folder, or None where nothing was due. `step` is read from
+        the part "progress" (`Trainer.state_dict()` has one) unless it is given. What decides is the progress of
+        `latest` and of `state`, so a resumed run saves where the uninterrupted one would have.
+        """
+        if step is None:
+            if "env_steps" not in state.get("progress", {}):
+                raise CheckpointError("auto_save needs `step`, or a part 'progress' with env_steps in the state")
+            step = int(state["progress"]["env_steps"])
+        if not crossed(self.latest_step() or 0, step, frequency):
+            return None
+        return self.save(state, step=step, best=best)
+
     def _write_logs(self, flat: Mapping[str, FlatState]) -> dict[str, dict[str, SavedLog]]:
-        """The rows that are new, per part and log."""
+        """Write the new rows of each part's logs; where all rows of each log are now."""
         return {part: {name: self.segments.write(log) for name, log in row_logs(state)} for part, state in flat.items()}
 
     def mark_best(self, step: int) -> None:
         """Make `best` name the checkpoint of `step`, which must exist."""
         if step not in self.steps():
             raise CheckpointError(f"cannot mark step {step} as best: {self._offer()}")
-        self._write_or_explain(lambda: self._point(BEST, step))
+        self._write_or_explain(lambda: self.folders.point(BEST, step))
 
     def rewind(self, step: int) -> None:
-        """Forget what came after `step`: newer checkpoints and a newer `best`; the best score that remains takes over.
+        """Remove everything after `step`: newer checkpoints and a newer `best`, which the best score left replaces.
 
-        Called when a run goes on from `step`, so that nothing of the life it gave up is found later.
+        Called when a run resumes from `step`, so that no later result of the abandoned branch remains.
         """
         steps = self.steps()
         kept = [each for each in steps if each <= step]
@@ -213,10 +214,10 @@ class CheckpointManager:
         def forget() -> None:
             self._prepare()
             if self.latest_step() != kept[-1]:
-                self._point(LATEST, kept[-1])
+                self.folders.point(LATEST, kept[-1])
             if os.path.lexists(self.path / BEST) and self.best_step() not in kept:
-                self._point(BEST, self._best_score(kept))
-            discard([self._folder(each) for each in steps if each > step])
+                self.folders.point(BEST, self._best_score(kept))
+            discard([self.folders.folder(each) for each in steps if each > step])
             self._clean_segments()
 
         self._write_or_explain(forget)
@@ -224,7 +225,7 @@ class CheckpointManager:
     # -- loading ------------------------------------------------------------------------------------------------------
 
     def load_latest(self, parts: Collection[str] | None = None) -> Checkpoint:
-        """The newest checkpoint that is intact: `latest`, else the others from new to old, which is reported.
+        """The newest intact checkpoint: `latest`, or with a report the newest of the others.
 
         `parts` limits what is read and verified to the named parts. CheckpointError lists the damage if none loads.
         """
@@ -239,7 +240,7 @@ class CheckpointManager:
         return checkpoint
 
     def load(self, which: str | int, parts: Collection[str] | None = None) -> Checkpoint:
-        """`latest` (with fallback), `best`, or the checkpoint of one step; the last two load as asked or not at all."""
+        """The checkpoint `latest`, `best` or of one step. Only `latest` falls back to another one if it is damaged."""
         if which == LATEST:
             return self.load_latest(parts)
         if which == BEST:
@@ -260,11 +261,12 @@ class CheckpointManager:
         return checkpoint
 
     def check_seal(self) -> None:
-        """Refuse what `load_latest` would, by the manifest alone, before anything is built from a changed config."""
+        """Raise what `load_latest` would for a foreign checkpoint or a changed config, but read only the manifest: for
+        use before anything is built from the config."""
         latest = self.latest_step()
         for step in sorted(self.steps(), key=lambda each: (each != latest, -each)):
             with suppress(DamagedCheckpointError):
-                self._admit(read_manifest(self._folder(step), step), report=lambda line: None)
+                self._admit(read_manifest(self.folders.folder(step), step), report=lambda line: None)
                 return
 
     def _admit(self, loaded: Checkpoint | Manifest, report: Callable[[str], None]) -> None:
@@ -286,10 +288,10 @@ class CheckpointManager:
         return None, passed_over
 
     def _read(self, step: int, parts: Collection[str] | None) -> tuple[Checkpoint | None, list[str]]:
-        """The checkpoint, or what is wrong with it."""
+        """The checkpoint, or None and a description of its damage."""
         notes: list[str] = []
         try:
-            checkpoint = read_folder(self._folder(step), step, parts, self.segments, notes.append)
+            checkpoint = read_folder(self.folders.folder(step), step, parts, self.segments, notes.append)
         except DamagedCheckpointError as error:
             return None, [f"step {step} is damaged ({error})"]
         for note in notes:
@@ -301,41 +303,19 @@ class CheckpointManager:
     def _undisturbed(
         self, read: Callable[[], tuple[Checkpoint | None, list[str]]]
     ) -> tuple[Checkpoint | None, list[str]]:
-        """Read again if a writer moved or removed folders meanwhile: what looks damaged may only have been replaced."""
+        """Read again if a writer moved or removed folders meanwhile: what looks damaged may just have been replaced."""
         for _ in range(READ_ATTEMPTS):
-            before = self._folders()
+            before = self.folders.inodes()
             result = read()
-            if not result[1] or self._folders() == before:
+            if not result[1] or self.folders.inodes() == before:
                 break
         return result
 
-    # -- on the disk --------------------------------------------------------------------------------------------------
-
-    def _folders(self) -> set[tuple[int, int]]:
-        """Step and inode of every checkpoint; a folder that is replaced gets another inode."""
-        self._refuse_link()
-        try:
-            with os.scandir(self.path) as entries:
-                inodes = {entry.name: entry.inode() for entry in entries}
-        except (FileNotFoundError, NotADirectoryError):
-            return set()
-        except OSError as error:
-            raise CheckpointError(f"cannot read {self.path}: {error.strerror or error}{_cure(error)}") from error
-        matches = ((STEP_NAME.fullmatch(name) or REPLACED_NAME.fullmatch(name), inodes[name]) for name in inodes)
-        return {(int(match[1]), inode) for match, inode in matches if match}
-
-    def _folder(self, step: int) -> Path:
-        """Where a step's checkpoint is: under its own name, or put aside by a replacement that a crash cut off."""
-        folder = self.path / step_name(step)
-        aside = self._aside(folder)
-        return aside if not os.path.lexists(folder) and os.path.lexists(aside) else folder
-
-    def _aside(self, folder: Path) -> Path:
-        return self.path / f".old-{folder.name}"
+    # -- on disk ------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """The folder, and once per process what a crash left in it: only a writer may do this, never a reader."""
-        self._refuse_link()
+        """Create the folder and, once per process, clean up after a crash. Only the writer may do this, no reader."""
+        self.folders.refuse_link()
         if self._place is not None:
             self._place.check()
         if not self.path.is_dir():
@@ -344,86 +324,38 @@ class CheckpointManager:
         if self._cleaned:
             return
         remove_leftovers(self.path)
-        for name in os.listdir(self.path):
-            if match := REPLACED_NAME.fullmatch(name):
-                aside, folder = self.path / name, self.path / step_name(int(match[1]))
-                if os.path.lexists(folder):
-                    discard([aside])
-                else:
-                    rename(aside, folder)
-                    fsync_dir(self.path)
+        self.folders.finish_replacements()
         self._clean_segments()
         self._cleaned = True
 
     def _clean_segments(self) -> None:
-        """Remove the segments that no checkpoint names."""
+        """Remove the segments that no checkpoint lists."""
         if not os.path.lexists(self.segments.path):
             return
         needed: dict[tuple[int, int], set[str]] = {}
-        for step, inode in self._folders():
+        for step, inode in self.folders.inodes():
             try:
                 needed[step, inode] = (
-                    self._needed.get((step, inode)) or read_manifest(self._folder(step), step).segments()
+                    self._needed.get((step, inode)) or read_manifest(self.folders.folder(step), step).segments()
                 )
             except DamagedCheckpointError:
                 continue
-            except CheckpointError:  # of a newer version: which ones it names is not for us to know
+            except CheckpointError:  # of a newer format, whose segments this version cannot know
                 return
         self._needed = needed
         self.segments.clean(set().union(*needed.values()))
 
-    def _publish(self, temporary: Path, target: Path) -> None:
-        """Give a finished folder its name. An older one of that name stays loadable at every moment (see `_folder`)."""
-        aside = self._aside(target)
-        try:
-            if os.path.lexists(target):
-                rename(target, aside)
-            rename(temporary, target)
-        except BaseException:
-            if os.path.lexists(aside) and not os.path.lexists(target):
-                os.rename(aside, target)
-            raise
-        fsync_dir(self.path)
-
-    def _point(self, which: str, step: int | None) -> None:
-        if step is None:
-            discard([self.path / which])
-        else:
-            atomic_write(self.path / which, f"{step_name(step)}\n".encode())
-
-    def _pointed(self, which: str) -> int | None:
-        self._refuse_link()
-        return read_pointer(self.path / which)
-
-    def _refuse_link(self) -> None:
-        if os.path.islink(self.path):
-            raise CheckpointError(f"{self.path} is a symbolic link; move or link the whole run directory instead")
-
-    # -- retention ----------------------------------------------------------------------------------------------------
-
     def _retain(self, saved: int) -> None:
-        """Remove what no rule keeps. Only verified checkpoints count as kept, so two good ones always remain."""
+        """Remove the checkpoints that no rule keeps, and the one that the save of `saved` replaced."""
         steps = self.steps()
-        keep = {saved, self.latest_step()}
-        good = 0
-        for step in reversed(steps):
-            if good == self.keep_last:
-                break
-            keep.add(step)
-            good += self._is_verified(step)
-        if self.keep_best:
-            keep.add(self.best_step())
-        if self.keep_every:
-            firsts: dict[int, int] = {}
-            for step in steps:
-                firsts.setdefault(step // self.keep_every, step)
-            keep.update(firsts.values())
+        best = self.best_step()
+        keep = {saved, self.latest_step(), *self.retention.kept(steps, best, self._is_verified)}
         drop = [step for step in steps if step not in keep]
-        replaced = self._aside(self.path / step_name(saved))
+        replaced = self.folders.aside(saved)
         try:
-            if self.best_step() in drop:
-                self._point(BEST, None)
-            discard([self._folder(step) for step in drop] + [replaced] * os.path.lexists(replaced))
+            if best in drop:
+                self.folders.point(BEST, None)
+            discard([self.folders.folder(step) for step in drop] + [replaced] * os.path.lexists(replaced))
             self._clean_segments()
         except OSError as error:
             self._cleaned = False
@@ -432,7 +364,7 @@ class CheckpointManager:
     def _is_verified(self, step: int) -> bool:
         if step not in self._verified:
             try:
-                verify_folder(self._folder(step), step, self.segments)
+                verify_folder(self.folders.folder(step), step, self.segments)
                 self._verified[step] = True
             except CheckpointError:
                 self._verified[step] = False
@@ -442,18 +374,18 @@ class CheckpointManager:
         best, best_score = None, float("-inf")
         for step in steps:
             with suppress(CheckpointError):
-                score = read_manifest(self._folder(step), step).metadata.get(SCORE)
+                score = read_manifest(self.folders.folder(step), step).metadata.get(SCORE)
                 if isinstance(score, (int, float)) and score > best_score:
                     best, best_score = step, score
         return best
 
-    # -- words --------------------------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     def _write_or_explain(self, action: Callable[[], None]) -> None:
         try:
             action()
         except OSError as error:
-            raise CheckpointError(f"cannot write in {self.path}: {error.strerror or error}{_cure(error)}") from error
+            raise CheckpointError(f"cannot write in {self.path}: {error.strerror or error}{cure(error)}") from error
 
     def _failure(self, step: int, parts: Collection[FlatState], error: OSError) -> str:
         size = sum(array.nbytes for flat in parts for array in flat.arrays.values())
@@ -463,7 +395,7 @@ class CheckpointManager:
             need += f", {shutil.disk_usage(self.path).free / 1e6:.1f} MB are free"
         reason = error.strerror or str(error)
         return (
-            f"cannot save the checkpoint of step {step} in {self.path}: {reason}{need}{_cure(error)}{self._remaining()}"
+            f"cannot save the checkpoint of step {step} in {self.path}: {reason}{need}{cure(error)}{self._remaining()}"
         )
 
     def _remaining(self) -> str:
@@ -477,13 +409,3 @@ class CheckpointManager:
         names = [str(step) for step in steps]
         shown = names if len(names) <= 8 else [*names[:3], "...", *names[-4:]]
         return f"there are {LATEST}, {'best, ' if self.best_step() is not None else ''}{', '.join(shown)}"
-
-
-def _cure(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ". Free disk space, or lower checkpoint.keep_last and keep_every, then go on with `rl resume`"
-    if error.errno == errno.EFBIG:
-        return ". Raise the limit on the size of files (ulimit -f), then go on with `rl resume`"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return ". Make the folder yours, or choose another output_dir"
-    return ""

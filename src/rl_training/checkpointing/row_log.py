@@ -1,8 +1,8 @@
-"""A leaf of a state that grows: rows in rings, of which a checkpoint only has to write those that are new.
+"""A growing leaf of a state: rows in ring buffers, of which a checkpoint writes only the new ones.
 
-Row g of the log (counted from the very first one) lies at index g % capacity of every column and never changes once it
-is there; rows [start, stop) are alive. In memory this is a view of somebody's arrays; `segments` gives back the same
-thing from files. Not here: files.
+Row g of the log (counted from the very first one) is at index g % capacity of every column and never changes once
+written; rows [start, stop) are live. In memory this is a view of the buffer's arrays; `segments.py` offers the same
+interface backed by files. Not here: files.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import numpy as np
 from rl_training.types import Array, CheckpointError
 
 
-class Lineage:
-    """Whose rows these are. Two logs of one lineage hold the same rows where they overlap, so files of one serve the
-    other; it lives only in memory, and whoever cannot show the right one writes everything again."""
+class LogIdentity:
+    """Identity of one growing buffer. Two RowLogs with the same identity are snapshots of it, so segment files written
+    for one are valid for the other. It exists only in memory: a log with a new identity is written from scratch."""
 
 
-class Rows(Protocol):
-    """What a state's owner gets back: rows [start, stop) to copy into its own rings."""
+class RowSource(Protocol):
+    """What `load_state_dict` receives for a log: rows [start, stop) to copy into the part's own rings."""
 
     @property
     def start(self) -> int: ...
     @property
     def stop(self) -> int: ...
-    def copy_into(self, columns: Mapping[str, Array]) -> Lineage: ...
+    def copy_into(self, columns: Mapping[str, Array]) -> LogIdentity: ...
     def arrays(self) -> dict[str, Array]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class RowLog:
-    """The rings themselves: a view, so write it or copy it before the next row is added."""
+    """A view of the rings in memory: write or copy it before the next row is added."""
 
     columns: Mapping[str, Array]
     """(capacity, ...) each, C order."""
     start: int
     stop: int
-    lineage: Lineage = field(default_factory=Lineage)
+    identity: LogIdentity = field(default_factory=LogIdentity)
 
     def __post_init__(self) -> None:
         capacities = {len(column) for column in self.columns.values()}
@@ -53,22 +53,22 @@ class RowLog:
         return len(next(iter(self.columns.values())))
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """[start, stop) cut where the rings begin anew, so that each piece is one slice."""
+        """[start, stop) split where the rings wrap around, so that each piece is one slice."""
         while start < stop:
             end = min(stop, (start // self.capacity + 1) * self.capacity)
             yield start, end
             start = end
 
     def slices(self, start: int, stop: int) -> dict[str, Array]:
-        """Views of one piece."""
+        """Views of the columns for one piece, which must not wrap around."""
         first = start % self.capacity
         return {name: column[first : first + stop - start] for name, column in self.columns.items()}
 
-    def copy_into(self, columns: Mapping[str, Array]) -> Lineage:
-        """Put the rows where they belong in `columns`. The copy is a log of its own from then on."""
+    def copy_into(self, columns: Mapping[str, Array]) -> LogIdentity:
+        """Copy the rows to their places in `columns`; returns a new identity, because the copy grows on its own."""
         for start, stop in self.pieces(self.start, self.stop):
             place_rows(self.slices(start, stop), columns, start)
-        return Lineage()
+        return LogIdentity()
 
     def arrays(self) -> dict[str, Array]:
         """Copies of all rows, oldest first."""

@@ -1,8 +1,8 @@
-"""Arrays as the bytes of a safetensors file, written without copying them and read with every bound checked.
+"""Arrays as the bytes of a safetensors file, written without copying and read with every bound checked.
 
 The format: header length (8 bytes, little-endian), a JSON header {name: {dtype, shape, data_offsets}}, the arrays. The
-safetensors library reads these files; reading and writing are done here because it copies every array on both ways and
-leaves no room to hash the bytes in between. Not here: checksums and files.
+safetensors library reads these files. It is not used here because it copies every array when reading and writing, and
+the bytes could not be hashed in between. Not here: checksums and files.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def blob_chunks(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
-    """The file's bytes in order: the header, then each array's own memory. Arrays as `flatten` gives them."""
-    # widest first keeps every array aligned to its item size without padding between them
+    """The file's bytes in order: the header, then the memory of each array. Takes arrays as `flatten` returns them."""
+    # the widest dtype first, so that every array is aligned to its item size without padding
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     header: dict[str, Any] = {}
     offset = 0
@@ -55,13 +55,13 @@ def blob_chunks(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
 
 
 def read_header(file: BinaryIO, size: int, what: str) -> tuple[dict[str, Any], int]:
-    """The header of an open file of `size` bytes, and where its arrays begin; nothing else of it is read."""
+    """The header of an open file of `size` bytes and the offset of its arrays, which are not read."""
     length = _header_length(file.read(8), size, what)
     return _parse_header(file.read(length), what), 8 + length
 
 
 def parse_blob(blob: Array, what: str) -> dict[str, Array]:
-    """The arrays of a file's bytes (flat uint8), as views of them. CheckpointError if anything in it is wrong."""
+    """The arrays in a file's bytes (flat uint8), as views. CheckpointError if anything in it is invalid."""
     length = _header_length(blob[:8].tobytes(), len(blob), what)
     header = _parse_header(blob[8 : 8 + length].data, what)
     data = blob[8 + length :]

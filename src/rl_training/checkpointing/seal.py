@@ -1,7 +1,7 @@
-"""Whose checkpoint it is: the run and the config that it was saved under, kept in its manifest.
+"""The seal of a checkpoint: the run and the config that saved it, recorded in its manifest.
 
-A checkpoint that was taken from another run, or that lies beside a config that was edited since, is refused with what
-differs and how to go on on purpose. Not here: damaged files, which `checkpoint_folder` finds by their checksums.
+A checkpoint of another run, or one whose config was edited since, is refused with a message that says what differs and
+which option accepts it anyway. Not here: damaged files, which `folder.py` finds by their checksums.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rl_training.runs.directory import RunDir
 from rl_training.types import CheckpointError, ConfigError, RLTrainingError
 
 MAX_NAMED = 8
-"""Changed fields that an error names."""
+"""At most this many changed fields are named in an error."""
 CHANGED = "was the config, the environment or your own code changed?"
 ON_PURPOSE = "--allow-changed-config (in Python allow_changed_config=True)"
 
@@ -33,7 +33,7 @@ class ForeignCheckpointError(CheckpointError):
 
 
 class ChangedConfigError(CheckpointError, ConfigError):
-    """A config that is not the one its checkpoint was saved under; `changes` says where."""
+    """The config differs from the one that saved the checkpoint; `changes` lists the fields."""
 
     def __init__(self, place: str, changes: Sequence[Change]) -> None:
         self.what = f"configs/resolved.yaml is not what {place} was saved under: {named(changes)}"
@@ -44,25 +44,26 @@ class ChangedConfigError(CheckpointError, ConfigError):
 
 @dataclass(frozen=True)
 class Seal:
-    """The run that a checkpoint belongs to, and what decides its numbers."""
+    """The run that a checkpoint belongs to, and the part of its config that determines its results."""
 
     run: str
-    """The id in run.json, which a run keeps when its directory is moved or renamed."""
+    """The id in run.json, which survives moving or renaming the directory."""
     started: str | None
-    """When it was made: runs of two machines may have the same id."""
+    """When the run started: runs of two machines may have the same id."""
     config: Mapping[str, Any]
-    """The sealed fields of its config, without secrets."""
+    """The fields of its config that determine its results (`config/seal.py`), without secrets."""
 
     @classmethod
     def of(cls, run: RunDir) -> Seal:
-        """The seal under which a run saves now."""
+        """The seal for checkpoints that this run saves now."""
         info = run.info()
-        config = sealed_fields(config_to_mapping(run.config(secrets=False)))
+        written = run.written if run.written is not None else config_to_mapping(run.config(secrets=False))
+        config = sealed_fields(written)
         return cls(str(info.get("id")), info.get("started"), config)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Seal:
-        """What `to_json` gave; TypeError, KeyError or ValueError for anything else."""
+        """The inverse of `to_json`; TypeError, KeyError or ValueError for anything else."""
         seal = cls(value["run"], value["started"], value["config"])
         if not (isinstance(seal.run, str) and isinstance(seal.started, str | None) and isinstance(seal.config, dict)):
             raise ValueError("a seal needs a run, its start and a config")
@@ -72,15 +73,15 @@ class Seal:
         return {"run": self.run, "started": self.started, "config": self.config}
 
     def belongs_to(self, other: Seal) -> bool:
-        """Whether both are of one run."""
+        """Whether both seals are of the same run."""
         return self.run == other.run and (self.started == other.started or None in (self.started, other.started))
 
     def changes(self, now: Seal) -> list[Change]:
-        """Where the config of `now` differs from this one's."""
+        """The fields in which the config of `now` differs from this one."""
         return sealed_changes(self.config, now.config)
 
     def objection(self, now: Seal, place: str) -> ForeignCheckpointError | ChangedConfigError | None:
-        """Why a run that saves under `now` must not load the checkpoint at `place`, which has this seal."""
+        """Why a run with the seal `now` must not load the checkpoint at `place`, which has this one; None if it may."""
         if not self.belongs_to(now):
             same_id = self.run == now.run
             stored, here = (f"{seal.run} of {seal.started}" if same_id else seal.run for seal in (self, now))
@@ -91,13 +92,13 @@ class Seal:
 
 @dataclass(frozen=True)
 class SealCheck:
-    """How a run takes the checkpoints that it loads: its own, or with `allow_changed` any, which is reported."""
+    """Which checkpoints a run may load: only its own, or with `allow_changed` any, with a report."""
 
     now: Seal
     allow_changed: bool = False
 
     def admit(self, stored: Seal | None, place: str, report: Callable[[str], None]) -> None:
-        """Let the checkpoint at `place` be used, or raise why not. One without a seal is taken with a note."""
+        """Return if the checkpoint at `place` may be loaded, raise otherwise. One without a seal is reported."""
         if stored is None:
             report(
                 f"{place} was saved without its run and config (rl_training 0.1.0), so they are not compared; the next "
@@ -112,14 +113,14 @@ class SealCheck:
 
 
 def named(changes: Sequence[Change]) -> str:
-    """Changes in words, the first few of them."""
+    """The first few changes as text."""
     more = [f"and {len(changes) - MAX_NAMED} more"] if len(changes) > MAX_NAMED else []
     return ", ".join([*map(str, changes[:MAX_NAMED]), *more])
 
 
 @contextmanager
 def fitting(what: str, hint: str = CHANGED) -> Iterator[None]:
-    """Within the block a state is loaded; where it does not fit, CheckpointError says so instead of torch or NumPy."""
+    """Around loading a state: errors of torch or NumPy about a state that does not fit become a CheckpointError."""
     try:
         yield
     except RLTrainingError:

@@ -1,13 +1,13 @@
-"""Segments: the rows of growing logs in files that are written once and shared by the checkpoints that need them.
+"""Segments: the rows of growing logs, in files that are written once and shared by the checkpoints that need them.
 
-    checkpoints/segments/rows_000000120000_000000130000_5f1e...a1.a.safetensors   rows [120000, 130000), and
-    checkpoints/segments/rows_000000120000_000000130000_5f1e...a1.b.safetensors   the same bytes again
+    checkpoints/segments/rows_000000120000_000000130000_5f1e...a1.a.safetensors   rows [120000, 130000)
+    checkpoints/segments/rows_000000120000_000000130000_5f1e...a1.b.safetensors   a second copy of the same bytes
 
-A checkpoint lists the segments of its rows with their checksums and writes only rows that no segment holds yet. Since
-several checkpoints lean on one segment, falling back to an older one would not help if it is damaged; so there are two
-copies, and a row is lost only with both. A last segment that is small is written again together with what is new, which
-keeps their number below about 130. Files are synced before a manifest names them, and removed when none does any more.
-Not here: which checkpoints there are.
+A checkpoint lists the segments of its rows with their checksums and writes only rows that no segment holds yet. Several
+checkpoints depend on one segment, so falling back to an older checkpoint would not help if it is damaged: therefore
+each segment has two copies, and a row is lost only if both are damaged. A small last segment is rewritten together with
+the new rows, which keeps the number of segments below about 130. Files are synced before a manifest lists them, and
+removed when no manifest does any more. Not here: which checkpoints there are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rl_training.checkpointing.row_log import Lineage, RowLog, place_rows
+from rl_training.checkpointing.row_log import LogIdentity, RowLog, place_rows
 from rl_training.checkpointing.safetensors_format import blob_chunks, parse_blob
 from rl_training.checkpointing.verified_files import DamagedCheckpointError, hash_file, opened, read_file
 from rl_training.system.atomic_io import (
@@ -42,14 +42,15 @@ FILE_NAME = re.compile(r"(rows_[0-9]{12,18}_[0-9]{12,18}_[0-9a-f]{20})\.[ab]\.sa
 SEGMENT_LINE = re.compile(r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9a-f]{64})")
 COPIES = (".a.safetensors", ".b.safetensors")
 SMALL_SHARE = 128
-"""A last segment of fewer than 1/128 of a log's capacity is written again with the rows that follow it."""
+"""A last segment of fewer than 1/128 of a log's capacity is rewritten together with the rows that follow it."""
 LARGE_SHARE, LARGE_BYTES = 8, 256 * 2**20
-"""No segment has more rows than 1/8 of the capacity (what is dead in it would stay too long), or more bytes."""
+"""Upper bounds on a segment: 1/8 of the capacity in rows (a larger one would keep overwritten rows for long), and this
+many bytes."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows [start, stop) on the disk."""
+    """Rows [start, stop) on disk."""
 
     start: int
     stop: int
@@ -74,13 +75,13 @@ class SavedLog:
     segments: tuple[Segment, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As a manifest holds it, a line for each segment: its rows, its length in bytes, its SHA-256."""
+        """The entry in a manifest, with one line per segment: its rows, its length in bytes, its SHA-256."""
         segments = [f"{s.start} {s.stop} {s.bytes} {s.sha256}" for s in self.segments]
         return {"start": self.start, "stop": self.stop, "segments": segments}
 
     @classmethod
     def from_json(cls, raw: Any) -> SavedLog:
-        """ValueError, TypeError or KeyError for what no save wrote."""
+        """The inverse of `to_json`; ValueError, TypeError or KeyError for anything else."""
         start, stop = raw["start"], raw["stop"]
         segments: list[Segment] = []
         if not (type(start) is int and type(stop) is int and 0 <= start <= stop):
@@ -99,25 +100,25 @@ class SavedLog:
 
 
 class SavedRows:
-    """The rows of a saved log, read from its segments when they are asked for and verified again then."""
+    """The rows of a saved log, read lazily from its segments and verified again when they are read."""
 
-    def __init__(self, store: SegmentStore, log: SavedLog, lineage: Lineage) -> None:
+    def __init__(self, store: SegmentStore, log: SavedLog, identity: LogIdentity) -> None:
         self.start = log.start
         self.stop = log.stop
         self._store = store
         self._segments = log.segments
-        self._lineage = lineage
+        self._identity = identity
 
-    def copy_into(self, columns: Mapping[str, Array]) -> Lineage:
-        """Put the rows where they belong in `columns`. The first to do so goes on with the saved log: what it saves
-        later leans on the same segments."""
+    def copy_into(self, columns: Mapping[str, Array]) -> LogIdentity:
+        """Copy the rows to their places in `columns`. The first caller gets the identity of the saved log, so that its
+        later saves reuse the same segments; any further caller gets a new one."""
         for start, rows in self._pieces():
             place_rows(rows, columns, start)
-        lineage, self._lineage = self._lineage, Lineage()
-        return lineage
+        identity, self._identity = self._identity, LogIdentity()
+        return identity
 
     def arrays(self) -> dict[str, Array]:
-        """All rows, oldest first."""
+        """Copies of all rows, oldest first."""
         pieces = [rows for _, rows in self._pieces()]
         names = pieces[0] if pieces else {}
         return {name: np.concatenate([rows[name] for rows in pieces]) for name in names}
@@ -138,14 +139,14 @@ class SegmentStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: WeakKeyDictionary[Lineage, tuple[Segment, ...]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[LogIdentity, tuple[Segment, ...]] = WeakKeyDictionary()
         self._sound: set[str] = set()
-        """File names that this process has seen whole."""
+        """Names of files that this process has verified."""
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, log: RowLog) -> SavedLog:
-        """Write the rows that no segment holds yet, synced and read back."""
+        """Write the rows that no segment holds yet, sync them and read them back."""
         segments: list[Segment] = []
         fresh: list[Segment] = []
         for piece in self._plan(log):
@@ -162,21 +163,21 @@ class SegmentStore:
         return SavedLog(log.start, log.stop, tuple(segments))
 
     def remember(self, log: RowLog, saved: SavedLog) -> None:
-        """A checkpoint that names these segments is in place: the next save of the log may lean on them."""
-        self._known[log.lineage] = saved.segments
+        """Let the next save of the log reuse these segments; called once a checkpoint that lists them is published."""
+        self._known[log.identity] = saved.segments
 
     def missing_bytes(self, log: RowLog) -> int:
-        """What a save of the log would write."""
+        """How many bytes a save of the log would write."""
         row = sum(column[:1].nbytes for column in log.columns.values())
         new = sum(piece[1] - piece[0] for piece in self._plan(log) if not isinstance(piece, Segment))
         return len(COPIES) * row * new
 
     def _plan(self, log: RowLog) -> list[Segment | tuple[int, int]]:
-        """The log as segments that are there and [start, stop) pieces that have to be written, in order."""
+        """The log as existing segments and [start, stop) pieces still to be written, in order."""
         plan: list[Segment | tuple[int, int]] = []
-        known = [segment for segment in self._known.get(log.lineage, ()) if segment.stop > log.start]
+        known = [segment for segment in self._known.get(log.identity, ()) if segment.stop > log.start]
         if known and (known[0].start > log.start or known[-1].stop > log.stop):
-            known = []  # not the log we knew: it has gone back
+            known = []  # the log was rewound, so its rows are no longer those of the segments
         end = log.start
         sizes = self._sizes() if known else {}
         for segment in known:
@@ -193,7 +194,7 @@ class SegmentStore:
         return plan + self._cut(log, end, log.stop)
 
     def _cut(self, log: RowLog, start: int, stop: int) -> list[Segment | tuple[int, int]]:
-        """Pieces of a size that suits a segment."""
+        """[start, stop) in pieces no larger than a segment may be."""
         row = sum(column[:1].nbytes for column in log.columns.values())
         most = max(min(log.capacity // LARGE_SHARE, LARGE_BYTES // max(row, 1)), 1)
         return [
@@ -225,23 +226,23 @@ class SegmentStore:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def load(self, log: SavedLog, report: Callable[[str], None]) -> SavedRows:
-        """The rows, after every byte of them was verified; CheckpointError where no copy of a segment is whole."""
+        """The rows, after all their bytes were verified; CheckpointError if both copies of a segment are damaged."""
         for segment in log.segments:
             for text in self._check(segment):
                 report(f"a segment is damaged ({text}); using its other copy")
-        lineage = Lineage()
-        self._known[lineage] = log.segments
-        return SavedRows(self, log, lineage)
+        identity = LogIdentity()
+        self._known[identity] = log.segments
+        return SavedRows(self, log, identity)
 
     def verify(self, log: SavedLog) -> None:
-        """CheckpointError unless every segment has a whole copy; what this process has seen whole is not read again."""
+        """CheckpointError unless every segment has an intact copy. Files that this process verified are not re-read."""
         sizes = self._sizes() if log.segments else {}
         for segment in log.segments:
             if not self._is_whole(segment, sizes):
                 self._check(segment)
 
     def read(self, segment: Segment) -> dict[str, Array]:
-        """The rows of a segment, from a copy that is whole."""
+        """The rows of a segment, from an intact copy."""
         damage = []
         with opened(self.path) as folder:
             for copy in COPIES:
@@ -252,7 +253,7 @@ class SegmentStore:
         raise DamagedCheckpointError(f"both copies of a segment are damaged: {'; '.join(damage)}")
 
     def _check(self, segment: Segment) -> list[str]:
-        """Hash both copies; what is wrong with one of them. CheckpointError if both are damaged."""
+        """Hash both copies; returns what is wrong with one of them. CheckpointError if both are damaged."""
         damage = []
         with opened(self.path) as folder:
             for copy in COPIES:
@@ -267,12 +268,12 @@ class SegmentStore:
         return damage
 
     def _is_whole(self, segment: Segment, sizes: Mapping[str, int]) -> bool:
-        """Whether both copies have their length and were found whole by this process before."""
+        """Whether both copies have their recorded length and were verified by this process before."""
         names = [segment.name + copy for copy in COPIES]
         return all(name in self._sound and sizes.get(name) == segment.bytes for name in names)
 
     def _sizes(self) -> dict[str, int]:
-        """The lengths of all files, links left out; nothing where there is no folder."""
+        """File name to length, without links; empty if there is no folder."""
         try:
             with os.scandir(self.path) as entries:
                 files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
@@ -283,7 +284,7 @@ class SegmentStore:
     # -- removing -----------------------------------------------------------------------------------------------------
 
     def clean(self, referenced: Collection[str]) -> None:
-        """Remove every segment but those named, and what a crash left half-written; other files are not touched."""
+        """Remove every segment that is not `referenced`, and files a crash left half-written; others are kept."""
         if not self.path.is_dir() or self.path.is_symlink():
             return
         remove_leftovers(self.path)

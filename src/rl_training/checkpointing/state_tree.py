@@ -1,9 +1,9 @@
-"""A part's state (nested dicts of arrays and JSON scalars) taken apart into arrays and JSON, and put together again.
+"""Flatten a part's state (nested dicts of arrays and JSON scalars) into arrays and JSON, and unflatten it again.
 
 `unflatten(flatten(state))` equals `state` bit for bit: dtypes, shapes, NaN payloads, integers of any size, key order,
-and arrays that were one object (tied weights) are one object again. What cannot come back exactly is refused by path.
-A `RowLog` is set aside, to be written piece by piece as it grows. Not here: files. Nothing in this module imports torch
-or JAX; their arrays are recognised by what they can do.
+and arrays that were one object (tied weights) are one object again. A value that would not round-trip is refused, with
+its path. A `RowLog` is kept apart, to be written incrementally. Not here: files. This module imports neither torch nor
+JAX; it recognises their arrays by their methods.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from rl_training.checkpointing.row_log import RowLog, Rows
+from rl_training.checkpointing.row_log import RowLog, RowSource
 from rl_training.types import Array, CheckpointError, StateDict
 
 MAX_DEPTH = 64
-"""Levels of nesting; deeper state is a mistake (or a cycle) when saved and an attack when loaded."""
+"""Levels of nesting; deeper state is a bug (or a cycle) when saved and an attack when loaded."""
 
 PLAIN_DTYPES = tuple(
     np.dtype("<" + code) for code in ("b1", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8")
 )
 BFLOAT16_BITS = np.dtype(np.uint16, metadata={"logical": "bfloat16"})
-"""How bfloat16 arrays come back where the package ml_dtypes is missing: their bits, marked; see `is_bfloat16`."""
+"""dtype of loaded bfloat16 arrays where the package ml_dtypes is missing: their bits, marked; see `is_bfloat16`."""
 COMPLEX: dict[str, np.dtype[Any]] = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 
 ARRAY, INT, FLOAT, ROWS = "$array", "$int", "$float", "$rows"
 CURES = {"tuple": "use a list", "set": "use a sorted list", "bytes": "use a uint8 array"}
 HEX_INT = re.compile(r"-?0x[0-9a-f]+")
 Leaves = dict[tuple[str, str], Any]
-"""What stands for itself nowhere in JSON: (mark, path) to an array or a log of rows."""
+"""Leaves that JSON cannot hold: (mark, path) to an array or a row log."""
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class FlatState(NamedTuple):
-    """One part, taken apart. The arrays may be views of the state itself: write or hash them, do not keep them."""
+    """One part, flattened. The arrays may be views of the state itself: write or hash them, do not keep them."""
 
     arrays: dict[str, Array]
     """Plain dtypes, C order, little-endian, by path: keys joined by "/", "~" and "/" inside a key as "~0" and "~1"."""
     scalars: dict[str, Any]
-    """The tree as strict JSON. {"$array": path} stands for an array, $int and $float for numbers JSON cannot say."""
+    """The tree as strict JSON. {"$array": path} stands for an array, $int and $float for numbers JSON cannot hold."""
     aliases: dict[str, str]
-    """Paths of tied arrays, to the path under which the array is stored."""
+    """Paths of tied arrays to the path under which the array is stored."""
     dtypes: dict[str, str]
-    """Logical dtypes of arrays stored as something else: bfloat16 as uint16, complex numbers as pairs of floats."""
-    logs: Mapping[str, Rows] = MappingProxyType({})
-    """Logs of rows, by path; {"$rows": path} stands for one in the scalars."""
+    """Logical dtypes of arrays stored in another one: bfloat16 as uint16, complex numbers as pairs of floats."""
+    logs: Mapping[str, RowSource] = MappingProxyType({})
+    """Row logs by path; {"$rows": path} stands for one in the scalars."""
 
 
 def flatten(state: StateDict) -> FlatState:
-    """Take `state` apart. CheckpointError names the path of what is not an array, a JSON scalar, a list or a dict."""
+    """Flatten `state`. CheckpointError names the path of what is not an array, a JSON scalar, a list or a dict."""
     if not isinstance(state, dict):
         _refuse((), f"is a {type(state).__name__}; a state is a dict")
     walker = _Flattener()
@@ -67,7 +67,7 @@ def flatten(state: StateDict) -> FlatState:
 
 
 def unflatten(flat: FlatState) -> StateDict:
-    """The state that `flatten` took apart. CheckpointError if the pieces do not belong together."""
+    """The inverse of `flatten`. CheckpointError if the pieces are inconsistent."""
     arrays = {name: _logical(array, flat.dtypes.get(name), name) for name, array in flat.arrays.items()}
     for name, stored in flat.aliases.items():
         if name in flat.arrays or stored not in flat.arrays:
@@ -86,13 +86,13 @@ def unflatten(flat: FlatState) -> StateDict:
 
 
 def is_bfloat16(array: Array) -> bool:
-    """True for both forms in which bfloat16 comes back, ml_dtypes or marked uint16. Its bits: `array.view("u2")`."""
+    """True for both dtypes of loaded bfloat16 arrays, ml_dtypes or marked uint16. Its bits: `array.view("u2")`."""
     metadata: Mapping[str, Any] = array.dtype.metadata or {}
     return array.dtype.name == "bfloat16" or metadata.get("logical") == "bfloat16"
 
 
 def encode_json(value: Any, what: str) -> Any:
-    """Any tree of JSON scalars as strict JSON; NumPy scalars become Python's. For metadata, where no arrays belong."""
+    """A tree of JSON scalars as strict JSON; NumPy scalars become Python's. For metadata, which holds no arrays."""
     walker = _Flattener(scalars_only=True)
     return walker.encode(value, (what,))
 
@@ -109,14 +109,14 @@ def dump_json(value: Any, indent: int | None = None) -> bytes:
 
 
 def parse_json(data: bytes | memoryview, what: str) -> Any:
-    """Strict JSON from bytes of any origin; CheckpointError whatever is wrong with them."""
+    """Strict JSON from untrusted bytes; every failure is a CheckpointError."""
     try:
         return json.loads(str(data, "utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError, MemoryError) as error:
         raise CheckpointError(f"{what} is not valid JSON ({type(error).__name__})") from error
 
 
-# -- taking apart -----------------------------------------------------------------------------------------------------
+# -- flattening -------------------------------------------------------------------------------------------------------
 
 
 class _Flattener:
@@ -127,7 +127,7 @@ class _Flattener:
         self.logs: dict[str, RowLog] = {}
         self._scalars_only = scalars_only
         self._names: dict[Any, str] = {}
-        # addresses identify tied arrays, so nothing that had one may be freed (and its address reused) before the end
+        # tied arrays are identified by their address, so none may be freed (and its address reused) before the end
         self._alive: list[Any] = []
 
     def encode(self, value: Any, path: tuple[str, ...]) -> Any:
@@ -175,7 +175,7 @@ class _Flattener:
 
 
 def _as_numpy(value: Any, path: tuple[str, ...]) -> tuple[Array, Any]:
-    """The value as an ndarray without copying where possible, and a key that is equal for tied arrays."""
+    """The value as an ndarray, without a copy where possible, and a key that is equal for tied arrays."""
     try:
         if type(value) in (np.ndarray, np.memmap) or isinstance(value, np.generic):
             array = np.asarray(value)
@@ -190,9 +190,9 @@ def _as_numpy(value: Any, path: tuple[str, ...]) -> tuple[Array, Any]:
             kind = type(value).__name__
             _refuse(path, f"is a {kind}; {CURES.get(kind, 'state holds arrays, JSON scalars, lists and dicts')}")
     except (TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"state {_place(path)} ({type(value).__name__}) is no dense array: {error}") from error
+        raise CheckpointError(f"state {_place(path)} ({type(value).__name__}) is not a dense array: {error}") from error
     if isinstance(value, np.generic):
-        return array, object()  # a value, never tied: np.True_ is one object wherever it stands
+        return array, object()  # scalars are never tied, though np.True_ is one object everywhere
     if array.size == 0:
         return array, id(value)  # empty arrays share addresses without being tied
     address = array.__array_interface__["data"][0]
@@ -208,7 +208,7 @@ def _from_torch(tensor: Any) -> Array:
 
 
 def _physical(array: Array, path: tuple[str, ...]) -> tuple[Array, str | None]:
-    """The array in a plain little-endian dtype and C order, and its logical dtype where that is another one."""
+    """The array in a plain little-endian dtype and C order, and its logical dtype if that differs."""
     logical: str | None = None
     if is_bfloat16(array):
         array, logical = array.view(np.uint16), "bfloat16"
@@ -232,7 +232,7 @@ def _json_key(key: Any, path: tuple[str, ...]) -> str:
 def _array_name(path: tuple[str, ...]) -> str:
     name = "/".join(key.replace("~", "~0").replace("/", "~1") for key in path)
     name = LONE_SURROGATE.sub(lambda match: f"~x{ord(match[0]):04x}", name)
-    return "~2metadata__" if name == "__metadata__" else name  # the safetensors format keeps that name for itself
+    return "~2metadata__" if name == "__metadata__" else name  # a name that the safetensors format reserves
 
 
 def _place(path: tuple[str, ...]) -> str:
@@ -243,7 +243,7 @@ def _refuse(path: tuple[str, ...], why: str) -> NoReturn:
     raise CheckpointError(f"state {_place(path)} {why}")
 
 
-# -- putting together -------------------------------------------------------------------------------------------------
+# -- unflattening -----------------------------------------------------------------------------------------------------
 
 
 def _decode(node: Any, leaves: Leaves, unused: set[tuple[str, str]], depth: int) -> Any:

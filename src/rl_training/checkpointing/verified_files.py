@@ -1,6 +1,6 @@
-"""Files whose length and SHA-256 are known: opened without following links, checked before anything in them is used.
+"""Files of known length and SHA-256: opened without following links, verified before their content is used.
 
-Shared by checkpoint folders and segments. CheckpointError says what is wrong, OSError comes from the disk.
+Shared by checkpoint folders and segments. CheckpointError says what is wrong, OSError comes from the file system.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from rl_training.types import Array, CheckpointError
 
 MAX_JSON_BYTES = 32 * 2**20
 ASK_MEMORY_BYTES = 2**30
-"""Files above this are compared with the memory that is free before they are read."""
+"""Files larger than this are compared with the free memory before they are read."""
 
 
 class DamagedCheckpointError(CheckpointError):
-    """The files are not what was saved; another checkpoint may still be good."""
+    """The files differ from what was saved; another checkpoint may still be intact."""
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[int]:
-    """A folder's descriptor; CheckpointError for a link to one."""
+    """A file descriptor of a folder; CheckpointError for a symbolic link."""
     if folder.is_symlink():
         raise CheckpointError(f"{folder.name} is a symbolic link")
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -41,9 +41,9 @@ def opened(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def regular_file(folder_fd: int, name: str, record: FileRecord | None) -> Iterator[tuple[int, int]]:
-    """The open file and its length, which is the recorded one (without a record: that of any reasonable JSON)."""
+    """An open file and its length, which must be the recorded one (without a record, at most MAX_JSON_BYTES)."""
     try:
-        # not blocking: a pipe of this name must not hang the reader
+        # non-blocking: a named pipe must not hang the reader
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
     except FileNotFoundError as error:
         raise CheckpointError(f"{name} is missing") from error
@@ -61,10 +61,10 @@ def regular_file(folder_fd: int, name: str, record: FileRecord | None) -> Iterat
 
 
 def read_file(folder_fd: int, name: str, record: FileRecord | None) -> Array:
-    """The bytes of a file with the recorded checksum.
+    """The bytes of a file, verified by the recorded checksum.
 
-    A file longer than one chunk is hashed on the disk first, so that a wrong one takes no memory. What is then read is
-    hashed again: the file may have changed in between.
+    A file longer than one chunk is hashed on disk first, so that a damaged one takes no memory. What is then read is
+    hashed again, because the file may have changed in between.
     """
     with regular_file(folder_fd, name, record) as (fd, size):
         refuse_beyond_memory(name, size)
@@ -85,7 +85,7 @@ def read_file(folder_fd: int, name: str, record: FileRecord | None) -> Array:
 
 
 def hash_file(folder_fd: int, name: str, record: FileRecord) -> None:
-    """CheckpointError unless the file on the disk is the recorded one; a chunk at a time."""
+    """CheckpointError unless the file on disk has the recorded checksum; reads one chunk at a time."""
     with regular_file(folder_fd, name, record) as (fd, _):
         _check_digest(fd, name, record)
 
@@ -99,7 +99,7 @@ def _check_digest(fd: int, name: str, record: FileRecord) -> None:
 
 
 def refuse_beyond_memory(name: str, size: int) -> None:
-    """CheckpointError for a large file that the free memory cannot hold."""
+    """CheckpointError for a large file that does not fit into free memory."""
     if size <= ASK_MEMORY_BYTES:
         return
     found = memory_limits.room()

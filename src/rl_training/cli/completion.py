@@ -7,9 +7,10 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from rl_training.cli.arguments import Arguments, Command, UsageError, closest, is_flag
-from rl_training.cli.commands import COMMANDS
+from rl_training.cli.commands import COMMANDS, load_command
+from rl_training.cli.parser import Command, Values, is_flag
 
 BASH = """\
 _rl_complete() {
@@ -39,18 +40,6 @@ complete -c rl -a '(__rl_complete)'
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 MAX_RUNS = 200
-RUN_COMMANDS = (
-    *("eval", "resume", "show", "watch", "tag", "diff", "verify", "archive", "compare", "export"),
-    *("plot curves", "plot compare", "plot sensitivity"),
-)
-
-
-def completion_command(arguments: Arguments) -> int:
-    shell = arguments.positional[0]
-    if shell not in SCRIPTS:
-        raise UsageError(f"no completion for '{shell}'{closest(shell, SCRIPTS)} (known: {', '.join(SCRIPTS)})")
-    print(SCRIPTS[shell], end="")
-    return 0
 
 
 def print_candidates(words: Sequence[str]) -> int:
@@ -65,7 +54,7 @@ def print_candidates(words: Sequence[str]) -> int:
 
 
 def candidates(typed: Sequence[str], current: str) -> list[str]:
-    """Everything that could stand after `typed`; the caller keeps what starts with `current`."""
+    """Everything that may follow `typed`; the caller keeps what starts with `current`."""
     if not typed:
         return ["--help", "--version"] if current.startswith("-") else first_words()
     command, rest = command_of(typed)
@@ -84,55 +73,53 @@ def first_words() -> list[str]:
     return list(dict.fromkeys(name.split()[0] for name in COMMANDS))
 
 
-def command_of(typed: Sequence[str]) -> tuple[Command | None, list[str]]:
+def command_of(typed: Sequence[str]) -> tuple[Command[Any] | None, list[str]]:
     for length in (1, 2):
         name = " ".join(typed[:length])
         if name in COMMANDS:
-            return COMMANDS[name], list(typed[length:])
+            return load_command(name), list(typed[length:])
     return None, []
 
 
-def flag_names(command: Command, rest: Sequence[str]) -> list[str]:
-    names = [option.name for option in command.options]
+def flag_names(command: Command[Any], rest: Sequence[str]) -> list[str]:
+    names = [option.name for option in command.flags]
     if command.takes_fields:
-        from rl_training.cli.overrides import field_flags
+        from rl_training.cli.fields import field_flags
 
         names += [flag for flag in field_flags(chosen_algo(rest)) if flag not in names]
     return names
 
 
-def flag_values(command: Command, flag: str) -> list[str] | None:
+def flag_values(command: Command[Any], flag: str) -> list[str] | None:
     """What may follow a flag; None after a switch, an empty list where the shell should offer files."""
-    option = next((option for option in command.options if option.name == flag), None)
+    option = next((option for option in command.flags if option.name == flag), None)
     if option is not None and not option.metavar:
         return None
     if option is not None and option.choices:
         return list(option.choices)
-    if flag == "checkpoint":
-        return ["latest", "best"]
-    if flag in ("resume", "init-from"):
-        return run_names()
-    if flag == "config":
-        return presets()
     if option is not None and not option.field:
-        return []
+        return known_values(option.values)
     if flag in ("algo", "algorithm.name"):
         from rl_training.registry import algorithms
 
         return algorithms.names()
-    from rl_training.cli.overrides import field_choices
+    from rl_training.cli.fields import field_choices
 
     return field_choices(option.field if option else flag)
 
 
-def positional_values(command: Command) -> list[str]:
-    if command.name in ("train", "config show"):
-        return presets()
-    if command.name in RUN_COMMANDS:
+def positional_values(command: Command[Any]) -> list[str]:
+    first = next(iter(command.arguments.values()), None)
+    return [] if first is None else known_values(first.values)
+
+
+def known_values(kind: Values) -> list[str]:
+    """What can be offered for a flag or an argument; an empty list leaves it to the shell, which offers files."""
+    if kind == "runs":
         return run_names()
-    if command.name == "completion":
-        return list(SCRIPTS)
-    return []
+    if kind == "presets":
+        return presets()
+    return {"checkpoints": ["latest", "best"], "shells": list(SCRIPTS)}.get(kind, [])
 
 
 def presets() -> list[str]:

@@ -1,4 +1,4 @@
-"""What is said of an exception that nobody expected: whose code it comes from, where, and what to do about it."""
+"""Messages about unexpected exceptions: which code raised them, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SAID = 500
 DEPENDENCIES = frozenset(
     {"torch", "numpy", "gymnasium", "pydantic", "pydantic_core", "yaml", "psutil", "safetensors", "rich", "tensorboard"}
 ).union(*MODULES.values())
-"""Libraries that the package calls itself: an exception out of one of them is the caller's."""
+"""Libraries that the package calls itself: an exception raised inside one of them is counted as its caller's."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The code that an exception comes from, which is not the package's."""
+    """The code outside the package that raised an exception."""
 
     whose: str
     """`your own code`, or the name of an installed package."""
@@ -47,11 +47,11 @@ class Origin:
     line: int
     function: str
     trace: str
-    """The way there from the first line that is not the package's."""
+    """The traceback from the first frame outside the package on."""
 
 
 def origin_of(error: BaseException) -> Origin | None:
-    """Where an exception comes from, if that is outside of this package and of what it depends on."""
+    """Where an exception was raised, if that is outside this package and its dependencies."""
     frames = list(traceback.extract_tb(error.__traceback__))
     owners = [_owner(frame.filename) for frame in frames]
     decisive = [number for number, owner in enumerate(owners) if owner is not None]
@@ -81,9 +81,9 @@ def failure_text(error: BaseException, *, whole: bool = False) -> tuple[str, str
 
 
 def cause_text(error: BaseException) -> str:
-    """The short traceback of code outside of this package that an expected error was made from; "" without one.
+    """The short traceback of code outside this package that caused an expected error; "" without one.
 
-    What the operating system answered to reading and writing a run is no code's fault, wherever it was raised.
+    An OSError while a run is read or written is the answer of the operating system, not a fault of any code.
     """
     cause = error.__cause__
     is_answer = isinstance(cause, OSError) and isinstance(error, RunError | CheckpointError)
@@ -92,7 +92,7 @@ def cause_text(error: BaseException) -> str:
 
 
 def _last(error: BaseException) -> str:
-    """What Python prints last of an exception, shortened."""
+    """The last line of Python's report of an exception, shortened."""
     try:
         lines = traceback.format_exception_only(error)
     except Exception:  # code of the error itself
@@ -101,7 +101,7 @@ def _last(error: BaseException) -> str:
 
 
 def missing_module(error: BaseException) -> str | None:
-    """The sentence with the line to type, where a module is missing that this package needs itself."""
+    """What to install where a module is missing that this package needs; None for any other error."""
     if not isinstance(error, ModuleNotFoundError) or not error.name or origin_of(error) is not None:
         return None
     module = error.name.split(".")[0]
@@ -113,7 +113,7 @@ def missing_module(error: BaseException) -> str | None:
 
 
 def _owner(file: str) -> str | None:
-    """The package of a file, `your own code`, or None for what decides nothing: Python and our dependencies."""
+    """The package that a file belongs to, `your own code`, or None for Python itself and for our dependencies."""
     if file.startswith("<"):
         return None
     path = str(Path(file).resolve())

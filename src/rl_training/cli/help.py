@@ -6,11 +6,12 @@ import itertools
 import shutil
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rl_training.cli.arguments import Command, Option
-from rl_training.cli.commands import COMMANDS, EXIT_CODES, FIRST, OTHERS, RUNS
+from rl_training.cli.commands import COMMANDS, FIRST, OTHERS, RUNS, load_command
+from rl_training.cli.exit_codes import EXIT_CODES
 from rl_training.cli.output import bold
+from rl_training.cli.parser import Command, Option
 from rl_training.version import __version__
 
 if TYPE_CHECKING:
@@ -53,13 +54,13 @@ def overview() -> str:
 
 def family(name: str) -> str:
     """`rl config --help`."""
-    members = [command for command in COMMANDS.values() if command.name.startswith(f"{name} ")]
+    members = [load_command(known) for known in COMMANDS if known.startswith(f"{name} ")]
     entries = [entry(command.name, command.summary, left=18) for command in members]
     examples = [f"  {command.examples[0]}" for command in members]
     return "\n".join([f"{bold('usage')}  rl {name} COMMAND [arguments]", "", *entries, "", bold("examples"), *examples])
 
 
-def page(command: Command, words: Sequence[str]) -> str:
+def page(command: Command[Any], words: Sequence[str]) -> str:
     """`rl COMMAND --help`; `words` are what else was typed, which may choose the algorithm whose fields are shown."""
     algo = algo_of(words) if command.takes_fields else ""
     docs = flags_of(algo) if algo else {}
@@ -69,12 +70,12 @@ def page(command: Command, words: Sequence[str]) -> str:
         fill(f"{command.summary[0].upper()}{command.summary[1:]}."),
         *([fill(command.notes)] if command.notes else []),
         "",
-        *option_entries(command.options, docs),
+        *option_entries(command.flags, docs),
         "",
         bold("examples"),
         *(f"  {example}" for example in command.examples),
     ]
-    shown = {option.field for option in command.options if option.field == option.name.replace("-", "_")}
+    shown = {option.field for option in command.flags if option.field == option.name.replace("-", "_")}
     return "\n".join(lines + (field_pages(algo, docs, shown) if algo else []))
 
 
@@ -96,14 +97,14 @@ def option_entry(option: Option, docs: Mapping[str, FieldDoc]) -> str:
 
 
 def flags_of(algo: str) -> Mapping[str, FieldDoc]:
-    from rl_training.cli.overrides import all_fields
+    from rl_training.cli.fields import all_fields
 
     return all_fields(algo)
 
 
 def field_pages(algo: str, docs: Mapping[str, FieldDoc], shown: Collection[str]) -> list[str]:
     """Every field that is not `shown` yet, with its sentence, type and default, section by section."""
-    from rl_training.cli.overrides import flag_of, section_sentence
+    from rl_training.cli.fields import flag_of, section_sentence
 
     lines = [
         "",
@@ -129,7 +130,7 @@ def field_pages(algo: str, docs: Mapping[str, FieldDoc], shown: Collection[str])
 
 
 def rank(section: str) -> int:
-    """Where a section of the config comes on a page: what people change most first."""
+    """Position of a section of the config on a page: what is changed most often comes first."""
     top = section.split(".")[0]
     return SECTIONS.index(top) if top in SECTIONS else len(SECTIONS)
 
@@ -145,7 +146,7 @@ def algo_of(words: Sequence[str]) -> str:
 
 
 def algo_of_source(source: str) -> str | None:
-    """The algorithm of a preset or file; None where it cannot be read, which only a run needs to complain about."""
+    """The algorithm of a preset or file; None where it cannot be read, which a help page does not report."""
     from rl_training.config.loading import load_config
     from rl_training.types import ConfigError
 

@@ -1,4 +1,4 @@
-"""What the commands print: JSON, tables, a little bold. Standard library only."""
+"""Output of the commands: JSON, tables, bold text. Standard library only."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def bold(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """A line to the user that is not the result: stderr."""
+    """Print a message that is not part of the result, to stderr."""
     print(wrapped(printable(text, lines=True), sys.stderr), file=sys.stderr, flush=True)
 
 
 def show(text: object) -> None:
-    """The result, on stdout: text of any origin, of which a terminal obeys nothing but our own `bold`."""
+    """Print the result to stdout; of any escape sequences in it only those of `bold` reach the terminal."""
     pieces = _BOLD.split(str(text))
     print("".join(piece if _BOLD.fullmatch(piece) else printable(piece, lines=True) for piece in pieces))
 
@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 
 
 def amount(size: float) -> str:
-    """Bytes as a person reads them.
+    """A number of bytes with its unit.
 
     >>> amount(1_500_000), amount(20)
     ('1.5 MB', '20.0 bytes')
@@ -79,7 +79,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @contextlib.contextmanager
 def stdout_for_the_result(wanted: bool) -> Iterator[None]:
-    """Keep stdout for the JSON value: inside, whatever Python, a library or a child process prints goes to stderr."""
+    """Keep stdout for the JSON value: inside, what Python, libraries and child processes print goes to stderr."""
     if not wanted:
         yield
         return

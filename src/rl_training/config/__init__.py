@@ -1,10 +1,14 @@
-"""Configuration: the typed schema, and how files, flags and presets fill it."""
+"""Configuration: the typed schema, and how files, flags and presets fill it.
+
+Names are imported when first used: comparing rows of runs (`expressions`) needs none of them.
+"""
 
 from typing import TYPE_CHECKING
 
 from rl_training.system.imports import lazily
 
 if TYPE_CHECKING:
+    from rl_training.config.manager import ConfigManager
     from rl_training.config.monitor import AlertRuleConfig, DebugConfig, MonitorConfig
     from rl_training.config.schema import (
         BackboneConfig,
@@ -25,6 +29,7 @@ __all__ = [
     "BackboneConfig",
     "BufferConfig",
     "CheckpointConfig",
+    "ConfigManager",
     "DebugConfig",
     "EnvConfig",
     "LoggingConfig",
@@ -44,6 +49,7 @@ __getattr__ = lazily(
         "BackboneConfig": "schema",
         "BufferConfig": "schema",
         "CheckpointConfig": "schema",
+        "ConfigManager": "manager",
         "DebugConfig": "monitor",
         "EnvConfig": "schema",
         "LoggingConfig": "schema",

@@ -1,7 +1,7 @@
-"""The one alias table: every spelling of a key that files, sweeps and flags may use, and the one the tree has.
+"""The alias table: every spelling of a key that files, sweeps and flags may use, with its canonical one.
 
-Also layers of a config (a file, its bases, the flags): brought to canonical keys and merged, each value remembering
-where it came from and how it was spelt, so that a message can say both.
+Also the layers of a config (a file, its bases, the flags): converted to canonical keys and merged. Each value keeps its
+origin and its original spelling, for error messages.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ LONGEST_ALIAS = 2
 
 
 def canonical_key(key: str, *, own_hparams: bool = False) -> str:
-    """The tree's own spelling of a dotted key; an unknown one comes back as it is. `-` and `_` are equal.
+    """The canonical spelling of a dotted key; an unknown key is returned as it is. `-` and `_` are equal.
 
-    `own_hparams` leaves the names of hyperparameters alone: those of an algorithm outside the package are its own.
+    `own_hparams` leaves the names of hyperparameters unchanged: for an algorithm outside the package.
 
     >>> canonical_key("algorithm.lr"), canonical_key("env.num-envs"), canonical_key("experiment.seed")
     ('hparams.learning_rate', 'env.num_envs', 'seed')
@@ -53,7 +53,7 @@ def canonical_key(key: str, *, own_hparams: bool = False) -> str:
 
 
 def canonical_path(path: Path, *, own_hparams: bool = False, section: bool = False) -> Path:
-    """`canonical_key` on the parts of a key. `section` says that the path names a mapping, not a value."""
+    """`canonical_key` for a key split into parts. `section` says that the path names a mapping, not a value."""
     while path:
         path = _same_dashes(path, own_hparams)
         moved = _apply_alias(path, own_hparams, section)
@@ -64,7 +64,7 @@ def canonical_path(path: Path, *, own_hparams: bool = False, section: bool = Fal
 
 
 def _same_dashes(path: Path, own_hparams: bool) -> Path:
-    """`-` to `_`, except in names that are the user's own: below `kwargs` and in hparams of an algorithm of theirs."""
+    """`-` to `_`, except in names that the user chose: below `kwargs` and in hparams of a user's algorithm."""
     end = path.index("kwargs") + 1 if "kwargs" in path else len(path)
     if own_hparams and path[0] in ("hparams", "algorithm"):
         end = 1
@@ -72,7 +72,7 @@ def _same_dashes(path: Path, own_hparams: bool) -> Path:
 
 
 def _apply_alias(path: Path, own_hparams: bool, section: bool) -> Path:
-    """One step: the longest alias that the path starts with is replaced."""
+    """Replace the longest alias that the path starts with, once."""
     for length in range(min(len(path), LONGEST_ALIAS), 0, -1):
         head, rest = ".".join(path[:length]), path[length:]
         if own_hparams and head.startswith("hparams."):
@@ -85,7 +85,7 @@ def _apply_alias(path: Path, own_hparams: bool, section: bool) -> Path:
 
 
 def spellings(parent: Path, known: Iterable[str]) -> set[str]:
-    """Names that may stand below a canonical section: its fields and their aliases."""
+    """Names that are valid in a section, given by its canonical path: its fields and their aliases."""
     names = set(known)
     for alias in ALIASES:
         spelt = tuple(alias.rstrip(".").split("."))
@@ -102,7 +102,7 @@ def spellings(parent: Path, known: Iterable[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value came from: "file.yaml:7" or "--flag", and its key as written there."""
+    """Where a value was given: "file.yaml:7" or "--flag", and its key as spelt there."""
 
     place: str
     spelt: str
@@ -110,17 +110,17 @@ class Origin:
 
 @dataclass
 class Layer:
-    """Values under canonical keys, with the origin of each and what is wrong with its keys."""
+    """Values under canonical keys, with the origin of each and the problems with keys."""
 
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[Path, Origin] = field(default_factory=dict)
     sections: dict[Path, Origin] = field(default_factory=dict)
-    """Origins of the mappings around the values; of the first, where several files have one."""
+    """Origins of the mappings around the values; if several files have one, that of the first."""
     problems: list[str] = field(default_factory=list)
 
 
 def document_layer(document: Document, *, own_hparams: bool) -> Layer:
-    """A file under canonical keys."""
+    """The layer of a file."""
 
     def place(path: Path) -> str:
         line = next((document.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in document.lines), None)
@@ -130,7 +130,7 @@ def document_layer(document: Document, *, own_hparams: bool) -> Layer:
 
 
 def override_layer(overrides: Mapping[str, Any], *, own_hparams: bool) -> Layer:
-    """Flags (dotted keys to values) under canonical keys; messages name the flag."""
+    """The layer of flags, given as dotted keys to values; messages name the flag."""
     if not all(isinstance(key, str) for key in overrides):
         raise ConfigError("overrides: every key must be text, such as 'hparams.learning_rate'")
     flags = {key: plain_copy(value, f"--{shown(key)}") for key, value in overrides.items()}
@@ -138,7 +138,7 @@ def override_layer(overrides: Mapping[str, Any], *, own_hparams: bool) -> Layer:
 
 
 class _Canonical:
-    """One walk over a tree as written, putting each value at its canonical path."""
+    """Walks over a tree as written and puts each value at its canonical path."""
 
     def __init__(self, place: Callable[[Path], str], own_hparams: bool) -> None:
         self.place = place
@@ -152,13 +152,13 @@ class _Canonical:
         return self.layer
 
     def visit(self, written: Path, spelt: Path, value: Any) -> None:
-        """`written` is the path in the file, `spelt` the same with dotted keys taken apart."""
+        """Add a value or section; `written` is its path in the file, `spelt` the same with dotted keys split."""
         if len(spelt) > MAX_DEPTH:
             self.problem(written, f"nested more than {MAX_DEPTH} levels deep")
             return
         section = canonical_path(spelt, own_hparams=self.own_hparams, section=True)
         if value is None and section in self.sections:
-            return  # everything in it is commented out
+            return  # an empty section, for example with all its keys commented out
         if isinstance(value, dict) and (value or not section):
             if section:
                 self.layer.sections.setdefault(section, self.origin(written))
@@ -172,7 +172,7 @@ class _Canonical:
             self.put(path, written, value)
 
     def is_free(self, section: Path, spelt: Path, value: Any) -> bool:
-        """True where a name below `section` is the user's own, to be kept whole: not `algorithm.name`, say."""
+        """Whether a name in `section` was chosen by the user and is kept whole (unlike `algorithm.name`, an alias)."""
         if "kwargs" not in section and not (self.own_hparams and section[:1] == ("hparams",)):
             return False
         path = canonical_path(spelt, own_hparams=self.own_hparams, section=isinstance(value, dict))

@@ -1,6 +1,6 @@
-"""Comparisons joined by and, or, not: `algorithm=ppo and (reward>400 or tag=keep)`, read once and asked of many rows.
+"""Boolean expressions over rows: `algorithm=ppo and (reward>400 or tag=keep)`, parsed once, evaluated on many rows.
 
-The language of `rl list` and of alert rules. Standard library only; nothing that is typed is ever executed.
+The language of `rl list` and of alert rules. Standard library only; no input is ever executed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rl_training.types import ConfigError
 MAX_LENGTH = 10_000
 Row = Mapping[str, Any]
 Lookup = Callable[[Row], Any]
-"""Finds the value of a key in a row; None where it has none."""
+"""Finds the value of a key in a row; None if it has none."""
 Predicate = Callable[[Row], bool]
 _OPERATORS = "= != > >= < <= ~"
 _COMPARISON = r"(?P<key>[A-Za-z_][\w./-]*)\s*(?P<operator>==|!=|>=|<=|=|>|<|~)\s*"
@@ -29,7 +29,7 @@ _TOKEN = re.compile(
 _NO_VALUE = re.compile(rf"\s*{_COMPARISON}")
 _NO_OPERATOR = re.compile(r"\s*[A-Za-z_][\w./-]*")
 Check = Callable[[str, str, str], "str | None"]
-"""Of a key, an operator and a value as typed: why they do not go together, or None."""
+"""(key, operator, value as typed) -> why the combination is invalid, or None."""
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda found, wanted: found == wanted,
     "==": lambda found, wanted: found == wanted,
@@ -45,15 +45,15 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 def parse_expression(
     text: str, find_key: Callable[[str], Lookup], *, what: str, example: str, check: Check | None = None
 ) -> Predicate:
-    """What `text` asks of a row; ConfigError says where it cannot be read, and why.
+    """The predicate that `text` describes; ConfigError says where it cannot be parsed, and why.
 
-    `find_key` turns a key as typed into its lookup; messages call the text a `what`.
+    `find_key` turns a key as typed into a lookup; messages call the text a `what`.
     """
     return _Parser(text, find_key, what, example, check).whole()
 
 
 class _Parser:
-    """Recursive descent: `or` binds least, then `and`, then `not`."""
+    """Recursive descent parser; precedence from low to high: `or`, `and`, `not`."""
 
     def __init__(
         self, text: str, find_key: Callable[[str], Lookup], what: str, example: str, check: Check | None
@@ -134,12 +134,16 @@ class _Parser:
             position = token.end()
 
     def _unreadable(self, position: int) -> ConfigError:
-        """What is wrong where no token begins."""
+        """The error for a position at which no token starts."""
         if start := _NO_VALUE.match(self.text, position):
             rest, before = self.text[start.end() :], start[0].strip()
             if rest[:1] in ("'", '"') and rest:
                 return self.error(start.end(), "this quote is not closed")
-            why = f"a value is missing after '{before}'" if not rest.strip(" )") else f"'{rest[0]}' begins no value"
+            why = (
+                f"a value is missing after '{before}'"
+                if not rest.strip(" )")
+                else f"a value cannot begin with '{rest[0]}'"
+            )
             return self.error(start.end(), f"{why}; quote a value with such characters" if rest.strip() else why)
         if start := _NO_OPERATOR.match(self.text, position):
             return self.error(start.end(), f"an operator ({_OPERATORS}) is missing after '{start[0].strip()[:40]}'")
@@ -153,7 +157,8 @@ class _Parser:
 
 
 def holds(found: Any, operator: str, wanted: str) -> bool:
-    """Whether a value of a row compares as asked: numbers as numbers, texts in any case, of lists any entry.
+    """Whether a comparison with a value of a row is true: numbers compare as numbers, texts ignore case, a list matches
+    if any of its entries does.
 
     >>> holds(450.0, ">", "400"), holds("PPO", "=", "ppo"), holds(["a", "b"], "=", "b"), holds(None, "<", "1")
     (True, True, True, False)

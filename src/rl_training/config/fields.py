@@ -1,6 +1,6 @@
-"""The config tree seen as data: type, default and sentence of every field, for messages, `--help` and the reference.
+"""The config schema as data: type, default and sentence of every field, for messages, `--help` and the reference.
 
-Nothing here reads a config; the dataclasses of `config` and `hparams` are the only source.
+Nothing here reads a config; the dataclasses in `config/` and `hparams/` are the only source.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIMPLE_NAMES = {int: "int", float: "float", str: "str", bool: "bool", type(None)
 
 @dataclass(frozen=True)
 class FieldDoc:
-    """One field as a reader sees it; `type` and `default` are written as they would be in YAML."""
+    """Documentation of one field; `type` and `default` are written as in YAML."""
 
     path: str
     type: str
@@ -39,7 +39,7 @@ class FieldDoc:
 
 
 def field_docs(algo: str = "ppo") -> dict[str, FieldDoc]:
-    """Every field that holds a value, by dotted path, with the hyperparameters of `algo` (none for your own)."""
+    """Every field that holds a value, by dotted path, with the hyperparameters of `algo` (if it is built in)."""
     if algo not in algorithms and ":" not in algo:
         raise ConfigError(f"unknown algorithm '{algo}'{did_you_mean(algo, algorithms.names())}")
     return {doc.path: doc for doc in _docs_of(TrainConfig, TrainConfig(algo=algo), "")}
@@ -67,7 +67,7 @@ def written(value: Any) -> str:
 
 @cache
 def attribute_docs(cls: type) -> dict[str, str]:
-    """The string under each field of a dataclass, with those of its bases; whitespace is folded."""
+    """The docstring under each field of a dataclass and its bases, on one line."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
@@ -89,7 +89,7 @@ def attribute_docs(cls: type) -> dict[str, str]:
 def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except (OSError, TypeError):  # a class typed into an interpreter has no source
+    except (OSError, TypeError):  # a class defined in an interactive session has no source
         return {}
     return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
 
@@ -99,35 +99,35 @@ def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
 
 @cache
 def hints_of(cls: type) -> dict[str, Any]:
-    """Field names of a dataclass to their resolved types, in order."""
+    """The resolved type of each field of a dataclass, in order."""
     hints = typing.get_type_hints(cls)
     return {item.name: hints[item.name] for item in dataclasses.fields(cls)}
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type alone."""
+    """The members of a union; for any other type, the type itself."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
 
 
 def section_of(hint: Any) -> type | None:
-    """The dataclass among the options of a type."""
+    """The dataclass among the members of a union, if any."""
     return next((item for item in options_of(hint) if isinstance(item, type) and dataclasses.is_dataclass(item)), None)
 
 
 def list_of(hint: Any) -> Any:
-    """The list type among the options of a type."""
+    """The list type among the members of a union, if any."""
     return next((option for option in options_of(hint) if typing.get_origin(option) in (tuple, list)), None)
 
 
 def is_mapping(hint: Any) -> bool:
-    """True for a type whose keys are the user's own (`kwargs`)."""
+    """True for a mapping with arbitrary keys (`kwargs`)."""
     return any(typing.get_origin(option) in (dict, Mapping) or option in (dict, Mapping) for option in options_of(hint))
 
 
 def below(hint: Any, part: str | int) -> Any:
-    """The type of a field or element of `hint`; Any where it has none of that name."""
+    """The type of a field or element of `hint`; Any if it has none of that name."""
     if isinstance(part, int):
         return typing.get_args(list_of(hint))[0] if list_of(hint) else Any
     if is_mapping(hint):
@@ -142,7 +142,7 @@ def root_hints(hparams: Any) -> dict[str, Any]:
 
 
 def describe(hint: Any) -> str:
-    """A type in a user's words.
+    """A type as messages and the reference describe it.
 
     >>> describe(tuple[int, ...]), describe(int | None), describe(Literal["sync", "async"])
     ('list of int', 'int or null', 'one of sync, async')
@@ -186,7 +186,7 @@ def section_paths(hparams: Any) -> frozenset[tuple[str, ...]]:
 
 @cache
 def leaf_paths(hparams: Any) -> dict[str, str]:
-    """Field names that occur once in the tree to their dotted path: `clip_coef` -> `hparams.clip_coef`."""
+    """The dotted path of each field name that occurs once in the tree: `clip_coef` -> `hparams.clip_coef`."""
     paths: dict[str, list[str]] = {}
     sections = section_paths(hparams)
 
@@ -203,7 +203,7 @@ def leaf_paths(hparams: Any) -> dict[str, str]:
 
 
 def hint_at(path: tuple[str | int, ...], hparams: Any) -> Any:
-    """The type at a path of the tree; Any beyond it."""
+    """The type at a path of the tree; Any if the schema does not reach that far."""
     if not path:
         return TrainConfig
     hint: Any = root_hints(hparams).get(str(path[0]), Any)

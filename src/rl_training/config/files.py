@@ -1,7 +1,7 @@
-"""From a name to config files: paths, presets that ship inside the package, and the chain of their `base:`.
+"""Finding config files: by path, as a preset of the package, and through the chain of their `base:`.
 
-`ppo/cartpole` is presets/ppo/cartpole.yaml of the package. A base is looked for beside the file that names it, never
-in the working directory, so a config means the same wherever a command is typed.
+`ppo/cartpole` is presets/ppo/cartpole.yaml in the package. A base is looked up relative to the file that names it, not
+to the working directory, so a config means the same wherever a command is run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_BASES = 32
 Chain = tuple[tuple[str, str], ...]
 """The files that led to a base: real path and label of each."""
 MAX_NAME = 200
-"""Longest name that is compared with others for a suggestion."""
+"""Longest name for which a suggestion is searched."""
 
 Kind = Literal["train", "sweep", "tune"]
 KINDS: dict[str, str] = {"train": "config for training", "sweep": "sweep file", "tune": "tuning file"}
@@ -55,19 +55,19 @@ def _presets() -> dict[str, Path]:
 
 
 def preset_names() -> list[str]:
-    """All of them, sorted."""
+    """The names of all presets, sorted."""
     return sorted(_presets())
 
 
 def preset_path(name: str) -> Path:
-    """The file of a preset; a name that is not in the list is refused, so it cannot lead anywhere else."""
+    """The file of a preset; ConfigError for a name that is not in the list, so no other path can be reached."""
     if name not in _presets():
         raise ConfigError(f"unknown preset {shorten(name)}{_near_preset(name)} (`rl presets` lists them)")
     return _presets()[name]
 
 
 def _near_preset(name: str) -> str:
-    """What else the name may have meant: presets of an algorithm, or one that is written almost so."""
+    """A suggestion for an unknown name: the presets of an algorithm, or one with a similar name."""
     of_algorithm = [preset for preset in _presets() if preset.startswith(f"{name[:MAX_NAME]}/")]
     if of_algorithm:
         return f"; there are {', '.join(of_algorithm)}, and for the algorithm alone --algo {name}"
@@ -76,7 +76,7 @@ def _near_preset(name: str) -> str:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file that was found: where it is, and what messages call it."""
+    """A config file: its path, and what messages call it."""
 
     path: Path
     label: str
@@ -119,7 +119,8 @@ def _not_found(name: str) -> str:
 
 
 def find_base(base: str, folder: Path) -> ConfigFile:
-    """A base: beside the file, below a folder above it that the path starts with (`configs/...`), or a preset."""
+    """The file of a `base:`: relative to the folder of the file, below a parent folder that the path starts with
+    (`configs/...`), or a preset."""
     head = base.split("/")[0]
     for root in (folder, *(above.parent for above in (folder, *folder.parents) if head and above.name == head)):
         path = os.path.normpath(root / base)
@@ -133,9 +134,9 @@ def find_base(base: str, folder: Path) -> ConfigFile:
 
 
 def with_bases(document: Document, path: Path | None) -> list[Document]:
-    """The document in today's layout and what it builds on, the deepest base first.
+    """The document in the current layout after all its bases, the deepest first.
 
-    `path` is its file; None for a mapping, whose bases start at the working directory.
+    `path` is its file; None for a mapping, whose bases are relative to the working directory.
     """
     found: list[Document] = []
     _add_with_bases(document, path, (), found)
@@ -168,7 +169,7 @@ def _add_with_bases(document: Document, path: Path | None, chain: Chain, found: 
 
 
 def kind_of(document: Document) -> Kind | None:
-    """The command that a file is for; None where its keys do not tell."""
+    """The kind of a file; None if its keys do not tell."""
     keys = {key.split(".")[0] for key in document.tree}
     if "base_config" in keys:
         return "tune" if keys & TUNE_KEYS else "sweep"
@@ -176,7 +177,7 @@ def kind_of(document: Document) -> Kind | None:
 
 
 def check_kind(document: Document, wanted: Kind) -> None:
-    """ConfigError with the right command where a file is for another one. A sweep's `ranges` may be tuned too."""
+    """ConfigError that names the right command if a file is of another kind. A sweep's `ranges` may also be tuned."""
     kind = kind_of(document)
     if kind in (None, wanted) or (kind == "sweep" and wanted == "tune" and "trials" not in document.tree):
         return
@@ -188,15 +189,15 @@ def check_kind(document: Document, wanted: Kind) -> None:
 
 
 def is_sweep(document: Document) -> bool:
-    """True for a file with the keys that make it a sweep: a base, and what its trials are."""
+    """True for a file with the keys of a sweep: `base_config`, and one of `sweep`, `ranges`, `trials`."""
     keys = document.tree.keys()
     return "base_config" in keys and not keys.isdisjoint(("sweep", "ranges", "trials"))
 
 
 def migrate_file(path: str | Path) -> str:
-    """The text of a config file rewritten in today's layout; the file itself is left alone.
+    """The text of a config file converted to the current layout; the file itself is not changed.
 
-    A file that is already in today's layout comes back as it is. Of the comments only those at the top are kept.
+    A file in the current layout is returned unchanged. Only the comments at the top are kept.
     """
     path = Path(path)
     text = read_text(path, str(path))
@@ -207,7 +208,7 @@ def migrate_file(path: str | Path) -> str:
         return text
     below = old_defaults(document)
     if below is not None and "base" in migrated:
-        # in today's layout nothing lies below the bases: what none of them says is written into the file
+        # the current layout has no defaults below the bases: what none of them sets is written into the file
         said = merge(document_layer(one, own_hparams=True) for one in with_bases(document, path)[1:]).tree
         migrated = merged(_unsaid(below.tree, said), migrated)
         migrated = {"version": migrated.pop("version"), **migrated}
@@ -215,7 +216,7 @@ def migrate_file(path: str | Path) -> str:
 
 
 def _unsaid(tree: Mapping[str, Any], said: Any) -> dict[str, Any]:
-    """The values of a tree for whose keys `said` has none."""
+    """The values of a tree whose keys do not occur in `said`."""
     known = said if isinstance(said, dict) else {}
     inner = {key: _unsaid(value, known.get(key)) for key, value in tree.items() if isinstance(value, dict)}
     values = {key: value for key, value in tree.items() if not isinstance(value, dict) and key not in known}

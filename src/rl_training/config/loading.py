@@ -1,15 +1,14 @@
-"""Config files, presets, mappings and flags to a TrainConfig, and back. Strict: every problem at once, with its place.
+"""Config files, presets, mappings and flags to a checked config, and back. Strict: every problem with its place.
 
-The way of a config: find the file and its bases (`config_files`), read them (`config_yaml`), bring them to today's
-version (`migrations`), bring all keys to one spelling and merge (`config_keys`), check (`config_resolution`,
-`config_validation`). Hyperparameters of an algorithm outside the package stay a mapping until something is built.
+The steps: find the file and its bases (`files`), read them (`yaml_reader`), bring them to today's version
+(`migrations`), bring all keys to one spelling and merge (`aliases`), check (`resolution`, `validation`).
+`resolve_config` returns a record that is passed on, so that a command reads a config once; `load_config` returns its
+TrainConfig. Hyperparameters of an algorithm outside the package stay a mapping until something is built.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from rl_training.config.aliases import Origin, canonical_key, canonical_path, do
 from rl_training.config.fields import FREE_HPARAMS, FieldDoc, field_docs, hint_at, hints_of, options_of
 from rl_training.config.files import find_config, migrate_file, preset_names, preset_path, with_bases
 from rl_training.config.migrations import migrate_document
-from rl_training.config.resolution import resolve
+from rl_training.config.resolution import ConfigLayers, ResolvedConfig, config_to_mapping
 from rl_training.config.schema import TrainConfig
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems
 from rl_training.config.yaml_reader import (
@@ -36,9 +35,11 @@ from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
 
 __all__ = [
+    "ConfigLayers",
     "FieldDoc",
+    "ResolvedConfig",
+    "as_resolved",
     "canonical_key",
-    "changed_config",
     "check_hparams",
     "config_sha256",
     "config_to_mapping",
@@ -51,58 +52,82 @@ __all__ = [
     "parse_stored",
     "preset_names",
     "preset_path",
+    "read_config",
     "read_yaml",
+    "resolve_changed",
+    "resolve_config",
+    "resolve_mapping",
     "validate_config",
 ]
 
 
-def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
-    """The config in a file or a preset (`ppo/cartpole`), with `overrides` (dotted keys, any spelling) on top."""
+def read_config(path: str | Path) -> ConfigLayers:
+    """A file or a preset (`ppo/cartpole`) and what it builds on, read but not yet checked."""
     found = find_config(path)
-    return resolve(with_bases(found.read(), found.path), overrides)
+    document = found.read()
+    return ConfigLayers(tuple(with_bases(document, found.path)), found.path, document.text)
+
+
+def resolve_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> ResolvedConfig:
+    """The config in a file or a preset, with `overrides` (dotted keys, any spelling) on top."""
+    return read_config(path).resolve(overrides)
+
+
+def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The TrainConfig of `resolve_config`."""
+    return resolve_config(path, overrides).config
+
+
+def resolve_mapping(
+    mapping: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "config"
+) -> ResolvedConfig:
+    """The config in a mapping in any spelling; messages call it `source`."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{source}: expected a mapping, got {type(mapping).__name__}")
+    documents = with_bases(Document(plain_copy(mapping, source), source), None)
+    return ConfigLayers(tuple(documents)).resolve(overrides)
 
 
 def parse_config(
     mapping: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "config"
 ) -> TrainConfig:
-    """The same from a mapping in any spelling; messages call it `source`."""
-    if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{source}: expected a mapping, got {type(mapping).__name__}")
-    return resolve(with_bases(Document(plain_copy(mapping, source), source), None), overrides)
+    """The TrainConfig of `resolve_mapping`."""
+    return resolve_mapping(mapping, overrides, source=source).config
 
 
 def parse_stored(
     mapping: Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, source: str = "config"
 ) -> TrainConfig:
-    """The same from a config that was found on a disk: of a run, a group, a captured update. Those are whole, so a
-    `base:`, which would read a file that does not belong to them, is refused."""
+    """The config of a run, a group or a captured update as found on disk. Those are whole, so a `base:`, which would
+    read a file that does not belong to them, is refused."""
     document = migrate_document(Document(plain_copy(mapping, source), source))
     if document_layer(document, own_hparams=True).tree.get("base"):
         raise ConfigError(f"{source}: 'base' in the config of a run, which holds every value itself; remove the line")
     return parse_config(document.tree, overrides, source=source)
 
 
-def changed_config(cfg: str | Path | Mapping[str, Any], changes: Mapping[str, Any], *, source: str) -> TrainConfig:
+def resolve_changed(cfg: str | Path | Mapping[str, Any], changes: Mapping[str, Any], *, source: str) -> ResolvedConfig:
     """A file, preset or mapping with `changes` on top, which are spelt as in a file; messages call them `source`."""
     if isinstance(cfg, Mapping):
-        documents = with_bases(Document(plain_copy(cfg, "config"), "config"), None)
+        layers = ConfigLayers(tuple(with_bases(Document(plain_copy(cfg, "config"), "config"), None)))
     else:
-        found = find_config(cfg)
-        documents = with_bases(found.read(), found.path)
+        layers = read_config(cfg)
     if "base" in changes:
         raise ConfigError(f"{source}: a base belongs in a file; give its name as the config instead")
-    return resolve([*documents, Document(plain_copy(changes, source), source)])
+    on_top = Document(plain_copy(changes, source), source)
+    return dataclasses.replace(layers, documents=(*layers.documents, on_top)).resolve()
+
+
+def as_resolved(cfg: TrainConfig | ResolvedConfig) -> ResolvedConfig:
+    """A config built in Python, checked as strictly as a file; one that was resolved before comes back as it is."""
+    if isinstance(cfg, ResolvedConfig):
+        return cfg
+    return resolve_mapping(config_to_mapping(cfg), source=type(cfg).__name__)
 
 
 def validate_config(cfg: TrainConfig) -> TrainConfig:
-    """A config built in Python, checked as strictly as a file; numbers and lists get their canonical types."""
-    return parse_config(config_to_mapping(cfg), source=type(cfg).__name__)
-
-
-def config_to_mapping(cfg: TrainConfig) -> dict[str, Any]:
-    """Every field as plain JSON values, `version` first."""
-    tree: dict[str, Any] = plain_copy(cfg, type(cfg).__name__)
-    return {"version": tree.pop("version"), **tree}
+    """The TrainConfig of `as_resolved`: numbers and lists have their canonical types."""
+    return as_resolved(cfg).config
 
 
 def dump_yaml(cfg: TrainConfig) -> str:
@@ -112,8 +137,7 @@ def dump_yaml(cfg: TrainConfig) -> str:
 
 def config_sha256(cfg: TrainConfig) -> str:
     """Hash of every field, the same however the config was written (1 or 1.0, lists or tuples)."""
-    tree = config_to_mapping(validate_config(cfg))
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+    return as_resolved(cfg).sha256
 
 
 def check_hparams(hparams_type: type, values: Mapping[str, Any], *, algo: str) -> Any:

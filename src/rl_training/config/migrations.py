@@ -1,6 +1,6 @@
-"""Old config layouts to today's, one function per version step, on trees as read from a file.
+"""Migration of old config layouts: one function per version step, on trees as read from a file.
 
-A step is never changed once released: files of every version go through all the steps after it.
+A step is never changed once released: a file goes through all steps after its version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OLD_NAMES: Mapping[str, str] = {
     "n_steps": "num_steps",
     "n_epochs": "num_epochs",
 }
-"""Hyperparameters of version 0 that have another name since; also what an unknown key is first compared with."""
+"""Hyperparameters of version 0 that were renamed; also the first suggestions for an unknown key."""
 OLD_PLACES: Mapping[str, tuple[str, str]] = {
     "num_envs": ("env", "num_envs"),
     "total_timesteps": ("training", "total_timesteps"),
@@ -32,7 +32,7 @@ OLD_PLACES: Mapping[str, tuple[str, str]] = {
 
 
 OLD_DEFAULTS: Mapping[str, Tree] = {"training": {"eval_frequency": 10_000}}
-"""Defaults up to version 1 that are others since, for files whose bases may say something else."""
+"""Defaults up to version 1 that have changed, for files whose bases may set another value."""
 
 
 def from_version_0(tree: Tree) -> Tree:
@@ -41,7 +41,7 @@ def from_version_0(tree: Tree) -> Tree:
     nested = tree.get("algorithm")
     algo = tree.get("algo") or (nested.get("name") if isinstance(nested, dict) else nested)
     for section in ("hparams", "algorithm"):
-        if isinstance(tree.get(section), dict) and ":" not in str(algo):  # the names of a user's algorithm are its own
+        if isinstance(tree.get(section), dict) and ":" not in str(algo):  # not for an algorithm outside the package
             new[section] = _renamed(tree[section], section)
     for old, (section, name) in OLD_PLACES.items():
         if old not in tree:
@@ -66,9 +66,9 @@ def _renamed(values: Tree, section: str) -> Tree:
 
 
 def from_version_1(tree: Tree) -> Tree:
-    """Evaluations: none at the start, and every 10,000 env steps where nothing else is said.
+    """Keep the old defaults of evaluation: none at the start, and one every 10,000 env steps.
 
-    A file that builds on others leaves the frequency to them: `old_defaults` lies below all of them.
+    A file with bases leaves the frequency to them; `old_defaults` is the layer below all of them.
     """
     known = document_layer(Document(tree, "config"), own_hparams=True).tree
     training = tree.get("training")
@@ -80,7 +80,7 @@ def from_version_1(tree: Tree) -> Tree:
 
 
 def old_defaults(document: Document) -> Document | None:
-    """What lies below the bases of an old file; None for a file of today's version."""
+    """The layer below the bases of an old file; None for a file of the current version."""
     version = document.tree.get("version", CONFIG_VERSION)
     old = isinstance(version, int) and version < 2
     return Document(plain_copy(OLD_DEFAULTS, document.source), document.source) if old else None
@@ -91,7 +91,7 @@ STEPS: tuple[Callable[[Tree], Tree], ...] = (from_version_0, from_version_1)
 
 
 def migrate(tree: Tree, source: str) -> Tree:
-    """The tree in today's layout with today's version; a tree without a version is taken to be today's."""
+    """The tree in the current layout and version; a tree without a version is assumed to be current."""
     version = tree.get("version", CONFIG_VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version < 0:
         raise ConfigError(
@@ -113,5 +113,5 @@ def migrate(tree: Tree, source: str) -> Tree:
 
 
 def migrate_document(document: Document) -> Document:
-    """A document in today's layout. Lines stay known for the keys that kept their place."""
+    """A document in the current layout. Line numbers are kept for keys that did not move."""
     return Document(migrate(document.tree, document.source), document.source, document.lines)

@@ -17,16 +17,16 @@ RULE_EXAMPLE = "train/value_loss > 100 and env_steps > 10000"
 
 @dataclass(frozen=True)
 class AlertRuleConfig:
-    """An alert rule of your own: a comparison of metrics, or a function."""
+    """An alert rule of your own: an expression over metrics, or a function."""
 
     __pydantic_config__ = STRICT
 
     name: str
-    """What its alerts are called or, without `when`, the rule itself: your function as "package.module:name"."""
+    """Name of its alerts or, without `when`, the rule itself: your function as "package.module:name"."""
     when: str | None = None
-    """Alert where this holds, such as "train/value_loss > 100 and env_steps > 10000"; the language of `rl list`."""
+    """Alert when this is true, such as "train/value_loss > 100 and env_steps > 10000"; the language of `rl list`."""
     rows: int = 1
-    """In how many rows that have the metrics it must hold one after the other."""
+    """Number of consecutive rows with these metrics in which it must be true."""
     kwargs: Mapping[str, Json] = field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -43,18 +43,18 @@ class AlertRuleConfig:
 
 @dataclass(frozen=True)
 class DebugConfig:
-    """A close look at every update, in `debug/` of the run; slow, and changes no number."""
+    """Diagnostics of every update, in `debug/` of the run; slow, and changes no result."""
 
     __pydantic_config__ = STRICT
 
     enabled: bool = False
-    """Per-layer statistics, hints, a check of the environment; an update that gives NaN or Inf is saved for replay."""
+    """Per-layer statistics, hints, a check of the environment; updates with non-finite results are saved for replay."""
     gradient_check: bool = False
     """Compare the gradients of the first update with finite differences."""
     profile: bool = False
     """Trace two train steps with torch's profiler, into debug/trace.json and profile.txt."""
     memory: bool = False
-    """Where Python's memory grew after the first train step (or the profile), into debug/memory.txt."""
+    """Write where Python's memory grew after the first train step (or the profile) to debug/memory.txt."""
     capture_update: int | None = None
     """Also save this update, counted from 1, for `rl debug replay`."""
 
@@ -64,42 +64,42 @@ class DebugConfig:
 
 @dataclass(frozen=True)
 class MonitorConfig:
-    """Checks on a running experiment, and alerts: they tell, and never change the training."""
+    """Checks on a running experiment, and alerts; they report and never change the training."""
 
     __pydantic_config__ = STRICT
 
     checks: Literal["off", "cheap", "full"] = "cheap"
-    """NaN/Inf guard: cheap looks at actions, rollouts, gradient norms, losses and parameters; full also at every tensor
-    after every update, and at gradients before every step on a GPU too."""
+    """NaN/Inf guard: cheap checks actions, rollouts, gradient norms, losses and parameters; full also checks every
+    tensor after every update, and on a GPU the gradients before every step."""
     alerts: bool = True
-    """Look for trouble after every train step and tell: console, logs/alerts.jsonl, `command`, `url`."""
+    """Look for problems after every train step and report them: console, logs/alerts.jsonl, `command`, `url`."""
     max_kl: float | None = 0.2
-    """Alert where an update moves the policy by more than this KL divergence (nats); null never does."""
+    """Alert if an update changes the policy by more than this KL divergence (nats); null turns it off."""
     min_entropy: float | None = 0.01
-    """Alert where the policy's entropy (Gaussian: its standard deviation) falls below this share of its first value;
-    null never does."""
+    """Alert if the policy's entropy (Gaussian: its standard deviation) falls below this fraction of its first value;
+    null turns it off."""
     progress_patience: float | None = 0.5
-    """Alert after this share of the budget without a new best mean return of 100 episodes, where the run has learnt
-    nothing or lost a quarter of it; one that is solved is silent, and null never alerts."""
+    """Alert after this fraction of the budget without a new best mean return over 100 episodes, if the run has learnt
+    nothing or lost a quarter of its gain; a solved run does not alert, and null turns it off."""
     max_memory: float | None = 0.95
-    """Alert where more than this share of the machine's memory is in use; null never does."""
+    """Alert if more than this fraction of the machine's memory is in use; null turns it off."""
     min_speed: float | None = 0.3
-    """Alert where training runs at less than this share of its usual speed; null never does."""
+    """Alert if training is slower than this fraction of its usual speed; null turns it off."""
     alert_interval: float = 0.1
-    """Share of the budget for which a rule is silent after it has alerted."""
+    """Fraction of the budget for which a rule does not alert again."""
     rules: tuple[AlertRuleConfig, ...] = ()
     """Alert rules of your own."""
     command: tuple[str, ...] = ()
-    """Program with its arguments that is run for every alert, which it gets as JSON on stdin; no shell. Of the
-    environment it gets PATH, HOME, USER, SHELL, LANG, LC_*, TZ, TMPDIR and what `hook_env` names."""
+    """Program with arguments to run for every alert, which it gets as JSON on stdin; no shell. Its environment contains
+    only PATH, HOME, USER, SHELL, LANG, LC_*, TZ, TMPDIR and the variables in `hook_env`."""
     hook_env: tuple[str, ...] = ()
     """Names of further environment variables for the command, such as SLACK_TOKEN."""
     url: str | None = None
-    """Address that every alert is posted to as JSON, such as "${env:ALERT_URL}"."""
+    """URL to which every alert is posted as JSON, such as "${env:ALERT_URL}"."""
     hook_timeout: float = 10.0
-    """Seconds that the command or the address may take; the run never waits for them."""
+    """Timeout of the command and of the request, in seconds; both run in the background."""
     debug: DebugConfig = field(default_factory=DebugConfig)
-    """A close look at every update."""
+    """Detailed diagnostics of every update."""
 
     def __post_init__(self) -> None:
         check_range(self, "max_kl", low=0.0)

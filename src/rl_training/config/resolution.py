@@ -1,19 +1,24 @@
-"""Layers of one config (bases, file, flags) to a TrainConfig, or to every problem with them.
+"""Layers of one config (bases, file, flags) to a checked config, or to every problem with them.
 
-The hparams class is looked up by `algo` first; then the whole tree is checked. No code of a user is imported.
+The hparams class is looked up by `algo` first; then the whole tree is checked. No user code is imported. What comes out
+is a `ResolvedConfig`, which everything after the loader passes on: a config is read and checked once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from rl_training.config.aliases import Layer, document_layer, merge, merged, override_layer
 from rl_training.config.fields import FREE_HPARAMS
 from rl_training.config.schema import BufferConfig, EnvConfig, TrainConfig, builtin_spec, steps_for_buffer
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems, root_type
-from rl_training.config.yaml_reader import Document, shorten
+from rl_training.config.yaml_reader import Document, plain_copy, shorten
 from rl_training.registry import (
     JAX_NETWORKS,
     Registry,
@@ -25,19 +30,72 @@ from rl_training.registry import (
     loggers,
     networks,
     networks_for,
+    optimizers,
     wrappers,
 )
 
 PLAIN_STACK = "gym"
-"""As `environment.wrapper`: no wrappers of one's own."""
+"""As `environment.wrapper`: no further wrappers."""
 NAMED_PARTS = {
     ("algo",): algorithms,
     ("network", "actor", "type"): networks,
     ("network", "critic", "type"): networks,
+    ("hparams", "optimizer", "type"): optimizers,
     ("buffer", "type"): buffers,
 }
 """Fields that hold the name of a part, and where it is looked up."""
 PART_LISTS = {("env", "wrappers"): wrappers, ("callbacks",): callbacks, ("logging", "sinks"): loggers}
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A config that was read and checked, with where it came from. Pass it on instead of reading the file again."""
+
+    config: TrainConfig
+    source: str
+    """What messages call it: a path, `preset ppo/cartpole`, `the command line`."""
+    path: Path | None = None
+    """The file it was read from, its bases aside."""
+    text: str | None = None
+    """That file as it was written."""
+
+    @cached_property
+    def mapping(self) -> dict[str, Any]:
+        """Every field as plain JSON values, `version` first. Shared: copy it before changing it."""
+        return config_to_mapping(self.config)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of every field, the same however the config was written (1 or 1.0, lists or tuples)."""
+        import hashlib  # OpenSSL takes longer to load than this module, and help pages need no hash
+
+        return hashlib.sha256(json.dumps(self.mapping, sort_keys=True).encode()).hexdigest()
+
+    def with_values(self, changes: Mapping[str, Any]) -> ResolvedConfig:
+        """The same with `changes` (dotted keys) on top, checked again without reading any file."""
+        config = resolve([Document(self.mapping, self.source)], changes)
+        return dataclasses.replace(self, config=config)
+
+
+@dataclass(frozen=True)
+class ConfigLayers:
+    """A config file as read, with everything it builds on; resolved once per set of flags, as a sweep needs it."""
+
+    documents: tuple[Document, ...]
+    """In today's layout, the deepest base first."""
+    path: Path | None = None
+    text: str | None = None
+    """The file as it was written, its bases aside."""
+
+    def resolve(self, overrides: Mapping[str, Any] | None = None) -> ResolvedConfig:
+        """The config with `overrides` (dotted keys, any spelling) on top; ConfigError with every problem."""
+        return ResolvedConfig(resolve(self.documents, overrides), self.documents[-1].source, self.path, self.text)
+
+
+def config_to_mapping(cfg: TrainConfig) -> dict[str, Any]:
+    """Every field as plain JSON values, `version` first."""
+    tree: dict[str, Any] = plain_copy(cfg, type(cfg).__name__)
+    return {"version": tree.pop("version"), **tree}
 
 
 def resolve(documents: Sequence[Document], overrides: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -141,7 +199,10 @@ def value_at(tree: Any, path: Sequence[str]) -> Any:
 def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
     """Names of parts, not dotted paths, that nothing has registered. With plugins they may be known later."""
     named: list[tuple[tuple[str | int, ...], Any, Registry]]
-    named = [(path, value_at(tree, path), registry) for path, registry in NAMED_PARTS.items()]
+    ours = algorithms.is_builtin(str(tree.get("algo", TrainConfig.algo)))  # hparams of another one mean what it says
+    named = [
+        (path, value_at(tree, path), registry) for path, registry in NAMED_PARTS.items() if ours or path[0] != "hparams"
+    ]
     for path, registry in PART_LISTS.items():
         parts = value_at(tree, path)
         for i, part in enumerate(parts if isinstance(parts, list) else ()):
@@ -155,7 +216,7 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
     elsewhere = [
         Problem(path, f": network '{name}' needs backend: jax ({networks_for(backend)})")
         for path, name, registry in named
-        if registry is networks and name in JAX_NETWORKS and backend == "torch"
+        if registry is networks and isinstance(name, str) and name in JAX_NETWORKS and backend == "torch"
     ]
     return elsewhere + (unknown if unknown and not tree.get("plugins") and not installed_plugins() else [])
 

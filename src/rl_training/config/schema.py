@@ -1,6 +1,6 @@
-"""The config tree: frozen dataclasses, one sentence per field. The truth that files, flags and run directories fill.
+"""The config schema: frozen dataclasses with one sentence per field.
 
-This file only says what a config is. Reading files, aliases, `base:` and error messages are in `config_loading`.
+This file only defines what a config is. Reading files, aliases, `base:` and error messages are elsewhere: `loading.py`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Literal
 
 from rl_training.config.monitor import MonitorConfig
-from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, check_range
+from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, Minibatched, check_range
 from rl_training.registry import algorithms
+from rl_training.seeding import MAX_SEED
 from rl_training.types import ConfigError
 
 CONFIG_VERSION = 2
-MAX_SEED = 2**32 - 1
 AUTO_EVALUATIONS = 10
-"""Evaluations of a run whose `training.eval_frequency` is auto."""
+"""Number of evaluations of a run whose `training.eval_frequency` is auto."""
 MAX_PARTS = 10**6
 """Largest number of environments, stacked frames or units of a layer."""
 
 SECTION = STRICT
-"""pydantic is not asked to read the sentences under the fields: `config_fields` does that, and here it would only make
-the first load slower."""
+"""pydantic settings of every section. pydantic does not parse the sentences under the fields, which would slow down the
+first load; `fields.py` does."""
 
 
 @dataclass(frozen=True)
 class PartConfig:
-    """A user's or built-in part by name, with its arguments: `{name: "my_pkg.my_mod:Thing", kwargs: {x: 1}}`."""
+    """A part by name, built in or your own, with its arguments: `{name: "my_pkg.my_mod:Thing", kwargs: {x: 1}}`."""
 
     __pydantic_config__ = SECTION
 
@@ -51,7 +51,7 @@ class WrapperConfig:
     kwargs: Mapping[str, Json] = field(default_factory=dict)
     """Keyword arguments of the wrapper."""
     train_only: bool = False
-    """Leave it out of evaluation (reward shaping, exploration bonuses)."""
+    """Not used in evaluation (reward shaping, exploration bonuses)."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class EnvConfig:
     __pydantic_config__ = SECTION
 
     num_envs: int = 4
-    """Environments stepped side by side."""
+    """Number of parallel environments."""
     vectorization: Literal["sync", "async", "native"] = "sync"
     """sync steps them in this process; async in worker processes; native uses the suite's own vector environment."""
     num_workers: int | None = None
     """Worker processes for async, each with several environments; null takes one per core, at most num_envs."""
     step_timeout: float = 60.0
-    """Seconds a worker may take for one step before it counts as hung (async)."""
+    """Seconds that a worker may take for one step before it counts as hung (async)."""
     worker_restart: bool = False
     """Restart a dead or hung worker and mark its episodes truncated, instead of ending the run (async)."""
     wrappers: tuple[WrapperConfig, ...] = ()
-    """Wrapper stack, innermost first; a plain name stands for `{name: ...}`."""
+    """Wrapper stack, innermost first; a plain name is short for `{name: ...}`."""
     kwargs: Mapping[str, Json] = field(default_factory=dict)
     """Keyword arguments of the environment itself (`gymnasium.make(env_id, **kwargs)`)."""
     max_episode_steps: int | None = None
@@ -145,14 +145,14 @@ class MemoryConfig:
 
 @dataclass(frozen=True)
 class BackboneConfig:
-    """The body of a network: from an observation to features."""
+    """A network body: from an observation to features."""
 
     __pydantic_config__ = SECTION
 
     type: str = "mlp"
     """Registered name (mlp; with backend jax also cnn and gru) or dotted path of an nn.Module."""
     hidden_dims: tuple[int, ...] = (64, 64)
-    """Width of each hidden layer; gru: the last one has memory; cnn: the layers behind the convolutions."""
+    """Width of each hidden layer; gru: the last one is recurrent; cnn: the layers after the convolutions."""
     activation: Activation = "tanh"
     """Non-linearity after each hidden layer."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -164,7 +164,7 @@ class BackboneConfig:
     init: Literal["orthogonal", "xavier", "kaiming", "lecun"] = "orthogonal"
     """Initialisation of the weight matrices; biases start at 0."""
     kwargs: Mapping[str, Json] = field(default_factory=dict)
-    """Further arguments: of cnn channels, kernels and strides (the Nature paper's if not given), or of your own."""
+    """Further arguments: for cnn, channels, kernels and strides (default: the Nature paper's); for your own, any."""
 
     def __post_init__(self) -> None:
         if any(not 1 <= width <= MAX_PARTS for width in self.hidden_dims):
@@ -186,21 +186,21 @@ class NetworkConfig:
 
 
 DEFAULT_NETWORK = NetworkConfig()
-"""The very object means that nobody asked for a network: the algorithm then brings its own."""
+"""Sentinel, compared by identity: no `network:` section was given, so the algorithm's default applies."""
 
 
 @dataclass(frozen=True)
 class BufferConfig:
-    """Where experience is kept."""
+    """Storage of experience."""
 
     __pydantic_config__ = SECTION
 
     type: str | None = None
-    """Registered name or dotted path; null takes the algorithm's own kind."""
+    """Registered name or dotted path; null takes the algorithm's default."""
     size: int | None = None
-    """Transitions it holds. On-policy: num_steps x num_envs, and num_steps follows from it."""
+    """Capacity in transitions. On-policy: num_steps x num_envs, and num_steps follows from it."""
     on_memory: Literal["refuse", "shrink"] = "refuse"
-    """What to do when it cannot fit into memory."""
+    """What to do if it does not fit into memory."""
 
     def __post_init__(self) -> None:
         check_range(self, "size", low=1, high=MAX_COUNT)
@@ -208,33 +208,33 @@ class BufferConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """Budget and rhythm; every frequency is in env steps over all environments."""
+    """Budget and frequencies; every frequency is in env steps over all environments."""
 
     __pydantic_config__ = SECTION
 
     total_timesteps: int = 100_000
     """Env steps to train for; the last rollout is finished."""
     total_episodes: int | None = None
-    """Stop after this many finished episodes too; null does not."""
+    """Also stop after this many finished episodes; null sets no such limit."""
     eval_frequency: int | Literal["auto"] = "auto"
     """Env steps between evaluations; auto is a tenth of the budget, at least one rollout; 0 only at the end."""
     eval_at_start: bool = True
-    """Evaluate before the first step too: env step 0 of evals.jsonl. It is never the best and stops no run."""
+    """Also evaluate before the first step: env step 0 in evals.jsonl. It is never the best and stops no run."""
     num_eval_episodes: int = 10
-    """Episodes per evaluation; 0 never evaluates."""
+    """Episodes per evaluation; 0 turns evaluation off."""
     eval_lane: Literal["host", "compiled"] = "host"
-    """host plays Gymnasium's environment; compiled plays all episodes of a compiled run at once on its JAX form."""
+    """host evaluates on the Gymnasium environment; compiled runs all episodes of a compiled run at once in JAX."""
     checkpoint_frequency: int = 25_000
     """Env steps between checkpoints; 0 saves only at the start and the end."""
     stop_at_return: float | None = None
-    """Stop when the mean return of `stop_episodes` reaches this; null trains to the end."""
+    """Stop when the mean return over `stop_episodes` reaches this; null trains to the end."""
     stop_episodes: int = 100
-    """Episodes that decide on `stop_at_return`; they are played when an evaluation of fewer has reached it."""
+    """Episodes that decide on `stop_at_return`; they are run once an evaluation of fewer episodes has reached it."""
     runs_per_program: int = 1
-    """Compiled runs of a group or sweep that one program advances, by vmap; on an accelerator a group takes all."""
+    """Compiled runs of a group or sweep in one vmapped program; on an accelerator a group takes all."""
     num_threads: int = 1
-    """Threads of torch and of NumPy's linear algebra; small networks are fastest with one. Part of what makes a run
-    reproducible."""
+    """Threads of torch and of NumPy's linear algebra; small networks are fastest with one. To reproduce a run bit for
+    bit, use the same number."""
 
     def __post_init__(self) -> None:
         check_range(self, "total_timesteps", low=1, high=MAX_COUNT)
@@ -264,7 +264,7 @@ class CheckpointConfig:
     keep_best: bool = True
     """Keep the checkpoint with the best evaluation."""
     keep_every: int = 0
-    """Also keep one checkpoint per this many env steps for ever; 0 keeps none."""
+    """Also keep one checkpoint per this many env steps permanently; 0 keeps none."""
 
     def __post_init__(self) -> None:
         check_range(self, "keep_last", low=2, high=MAX_COUNT)
@@ -273,14 +273,14 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class WandbConfig:
-    """Weights & Biases; off unless asked for, offline without a key."""
+    """Weights & Biases; off by default, offline without a key."""
 
     __pydantic_config__ = SECTION
 
     enabled: bool = False
     """Send metrics to Weights & Biases."""
     project: str = "rl-training"
-    """Project the run is filed under."""
+    """Project of the run."""
     entity: str | None = None
     """Team or user; null takes your default."""
     tags: tuple[str, ...] = ()
@@ -289,7 +289,7 @@ class WandbConfig:
 
 @dataclass(frozen=True)
 class LoggingConfig:
-    """What is written and shown. JSONL is always written."""
+    """Logs and displays. JSONL is always written."""
 
     __pydantic_config__ = SECTION
 
@@ -302,7 +302,7 @@ class LoggingConfig:
     log_frequency: int = 0
     """Env steps between metric rows; 0 writes one per update of the policy."""
     info_keys: tuple[str, ...] = ()
-    """Numbers from the `info` of an episode's last step that are logged as `rollout/info/<key>`."""
+    """Keys of numbers in the `info` of an episode's last step to log as `rollout/info/<key>`."""
     trace: bool = False
     """Write every transition to logs/trace.jsonl (large; for debugging)."""
     video_frequency: int = 0
@@ -317,7 +317,7 @@ class LoggingConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One run, whole: algorithm, environment, network, budget."""
+    """The complete config of one run: algorithm, environment, network, budget."""
 
     __pydantic_config__ = SECTION
 
@@ -328,23 +328,23 @@ class TrainConfig:
     seed: int = 0
     """Root of every random stream of the run, 0 to 2**32 - 1."""
     output_dir: str = "runs"
-    """Folder that run directories are made in."""
+    """Folder in which run directories are created."""
     name: str | None = None
     """A name to find the run by."""
     tags: tuple[str, ...] = ()
     """Labels to find the run by."""
     device: str = "cpu"
-    """cpu, cuda, cuda:1, mps, or auto for the best there is."""
+    """cpu, cuda, cuda:1, mps, or auto for the best available."""
     strict_device: bool = False
-    """Refuse to start where the device is missing, instead of running on the CPU with a warning."""
+    """Refuse to start if the device is missing, instead of running on the CPU with a warning."""
     base: str | tuple[str, ...] | None = None
-    """Config file or preset that a file builds on, or a list of them, later ones on top; null once it is resolved."""
+    """Config file or preset to build on, or a list of them, later ones on top; null once it is resolved."""
     backend: Literal["torch", "jax"] = "torch"
     """Library the algorithm runs on."""
     lane: Literal["auto", "host", "compiled"] = "auto"
     """host steps ordinary environments; compiled runs environment and agent as one program (jax)."""
     plugins: tuple[str, ...] = ()
-    """Modules of yours to import before building, so that their decorators register parts."""
+    """Your own modules to import first, so that their decorators register parts."""
     version: int = CONFIG_VERSION
     """Version of this layout; older files are migrated."""
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -352,15 +352,15 @@ class TrainConfig:
     hparams: Any = None
     """Hyperparameters of the algorithm (`rl config show` lists them); a mapping for algorithms outside the package."""
     network: NetworkConfig = DEFAULT_NETWORK
-    """Network section; what is not given is the algorithm's own choice."""
+    """Network section; fields that are not given have the algorithm's defaults."""
     buffer: BufferConfig = field(default_factory=BufferConfig)
     """Buffer section."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    """Budget and rhythm."""
+    """Budget and frequencies."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """Retention of checkpoints."""
     logging: LoggingConfig = field(default_factory=LoggingConfig)
-    """What is written and shown."""
+    """Logs and displays."""
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     """Checks on the running experiment."""
     callbacks: tuple[PartConfig, ...] = ()
@@ -376,15 +376,17 @@ class TrainConfig:
             raise ConfigError(f"version must be {CONFIG_VERSION}, not {self.version!r}")
         self._fill_hparams()
         self._match_buffer_to_rollout()
-        num_minibatches = getattr(self.hparams, "num_minibatches", 1)
-        if num_minibatches > 1 and num_minibatches > self.hparams.num_steps * self.env.num_envs:
-            raise ConfigError(
-                f"hparams.num_minibatches {num_minibatches} is more than the rollout has rows: hparams.num_steps "
-                f"{self.hparams.num_steps} x env.num_envs {self.env.num_envs}"
-            )
+        if isinstance(self.hparams, Minibatched):
+            count, num_steps = self.hparams.num_minibatches, self.hparams.num_steps
+            if count > 1 and count > num_steps * self.env.num_envs:
+                raise ConfigError(
+                    f"hparams.num_minibatches {count} is more than the rollout has rows: hparams.num_steps "
+                    f"{num_steps} x env.num_envs {self.env.num_envs}"
+                )
 
     def _fill_hparams(self) -> None:
-        """The algorithm's own class, or for one outside the package a plain mapping, which any process can read."""
+        """Set `hparams` to the algorithm's class or, for one outside the package, to a plain mapping, which can be read
+        without importing it."""
         spec = builtin_spec(self.algo)
         hparams = self.hparams
         if hparams is None:
@@ -403,7 +405,7 @@ class TrainConfig:
             object.__setattr__(self, "network", NetworkConfig(**backbones))
 
     def _match_buffer_to_rollout(self) -> None:
-        """On-policy: `buffer.size` sets `num_steps` where that has its default, else the two must agree."""
+        """On-policy: `buffer.size` sets `num_steps` if that has its default value, else the two must agree."""
         spec = builtin_spec(self.algo)
         if self.buffer.size is None or spec is None or spec.kind != "on_policy":
             return
@@ -415,7 +417,7 @@ class TrainConfig:
 
 
 def steps_for_buffer(size: int, num_steps: int, num_envs: int, *, may_change: bool) -> int:
-    """The `num_steps` that `buffer.size` asks for; ConfigError where it fits no rollout or another one was given."""
+    """The `num_steps` that `buffer.size` implies; ConfigError if it fits no rollout or contradicts a given one."""
     if size == num_steps * num_envs:
         return num_steps
     if not may_change:
@@ -429,7 +431,7 @@ def steps_for_buffer(size: int, num_steps: int, num_envs: int, *, may_change: bo
 
 
 def builtin_spec(algo: str) -> AlgorithmSpec | None:
-    """The spec of one of the package's algorithms; None for any other, so that no code of a user is imported."""
+    """The spec of a built-in algorithm; None for any other, so that no user code is imported."""
     if not algorithms.is_builtin(algo):
         return None
     spec: AlgorithmSpec = algorithms.get(algo)

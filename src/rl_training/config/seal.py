@@ -1,7 +1,7 @@
-"""Which fields of a config decide the numbers of a run, and where two configs differ in them.
+"""Which fields of a config determine the results of a run, and in which of them two configs differ.
 
-A checkpoint keeps these fields (see `checkpoint_seal`), so that a config that was edited behind its back is noticed.
-Every field is in one of the two tables, by its path or that of a section around it; a test holds them to the config.
+A checkpoint records these fields (see `checkpointing/seal.py`), so that a config edited afterwards is noticed. Every
+field is in one of the two tables, by its own path or that of a section around it; a test enforces that.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from rl_training.config.yaml_reader import shorten
 from rl_training.types import ConfigError
 
 SEALED: Mapping[str, str] = {
-    "algo": "another algorithm learns otherwise",
+    "algo": "another algorithm learns differently",
     "env_id": "another environment gives other rewards",
     "seed": "the root of every random stream",
-    "backend": "torch and JAX agree to rounding, not to the bit",
-    "lane": "the lanes draw from other streams and save other parts",
-    "plugins": "what registered names stand for",
+    "backend": "torch and JAX agree up to rounding, not bit for bit",
+    "lane": "the lanes draw from different streams and save different parts",
+    "plugins": "what registered names refer to",
     "env.num_envs": "the shape of every batch",
-    "env.vectorization": "a native vector environment has random streams of its own; sync and async count as the same",
-    "env.wrappers": "what the agent sees and earns",
-    "env.kwargs": "what the agent sees and earns",
+    "env.vectorization": "a native vector environment has its own random streams; sync and async count as equal",
+    "env.wrappers": "observations and rewards",
+    "env.kwargs": "observations and rewards",
     "env.max_episode_steps": "where episodes end",
-    "env.normalize_obs": "what the network sees",
-    "env.normalize_reward": "what the losses see",
-    "env.frame_stack": "what the network sees",
-    "hparams": "how it learns",
-    "network": "what it learns with",
-    "buffer": "what it learns from",
+    "env.normalize_obs": "the inputs of the network",
+    "env.normalize_reward": "the inputs of the losses",
+    "env.frame_stack": "the inputs of the network",
+    "hparams": "the learning rule",
+    "network": "the function approximator",
+    "buffer": "the training data",
     "training.eval_frequency": "which rows of the log have evaluations",
     "training.num_eval_episodes": "the scores of evaluations",
     "training.eval_lane": "the scores of evaluations",
-    "training.runs_per_program": "runs in one program equal runs alone to rounding, not to the bit",
+    "training.runs_per_program": "runs in one program agree with single runs up to rounding, not bit for bit",
     "training.num_threads": "the order of sums, and with it the last bits",
     "callbacks": "they are called between updates and may change anything",
 }
-"""Fields that decide the numbers, each with the reason."""
+"""Fields that determine the results, each with the reason."""
 
 FREE: Mapping[str, str] = {
-    "output_dir": "where the run lies",
-    "name": "what it is called",
-    "tags": "what it is called",
+    "output_dir": "the place of the run directory",
+    "name": "a label",
+    "tags": "labels",
     "device": "where it computes; a config that names a missing device runs on the CPU in any case",
-    "strict_device": "whether to start there",
+    "strict_device": "whether to start without the device",
     "base": "already part of the resolved config",
-    "version": "configs are compared after they were brought to the same version",
+    "version": "configs are migrated to the same version before they are compared",
     "env.num_workers": "a run is the same with any number of workers",
     "env.step_timeout": "when a worker counts as hung",
     "env.worker_restart": "what happens after a worker failed",
@@ -57,18 +57,18 @@ FREE: Mapping[str, str] = {
     "training.total_episodes": "the budget",
     "training.stop_at_return": "the budget: when the run may end early",
     "training.stop_episodes": "the budget: when the run may end early",
-    "training.eval_at_start": "a run that has begun has its row of env step 0, or never will",
-    "training.checkpoint_frequency": "saving changes no number",
+    "training.eval_at_start": "a run that has started has its row of env step 0, or never will",
+    "training.checkpoint_frequency": "saving does not change the results",
     "checkpoint": "which checkpoints are kept",
     "logging": "what is written and shown",
-    "monitor": "alerts and checks tell, and change no number",
+    "monitor": "alerts and checks report, and do not change the results",
 }
-"""Fields that a run may go on with after they were edited, each with the reason."""
+"""Fields that may be edited before a resume, each with the reason."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A field that has another value than it had."""
+    """A field whose value differs between two configs."""
 
     path: str
     stored: Any
@@ -79,7 +79,7 @@ class Change:
 
 
 def sealed_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a whole config that decide the numbers, as a tree like it, with its version."""
+    """The part of a complete config that determines the results, with its version."""
     tree = _without(config, FREE.keys() - {"version"}, "")
     if tree.get("env", {}).get("vectorization") == "async":
         tree["env"]["vectorization"] = "sync"
@@ -87,7 +87,7 @@ def sealed_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sealed_changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """Where two trees of sealed fields differ once both are of today's version, with today's defaults filled in."""
+    """The differences between two trees of sealed fields, after migration to the current version and its defaults."""
     if stored == now:
         return []
     return list(_changes(_canonical(stored), _canonical(now), ""))
@@ -96,7 +96,7 @@ def sealed_changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Ch
 def _canonical(tree: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return sealed_fields(config_to_mapping(parse_config(tree, source="the checkpoint's config")))
-    except ConfigError:  # it names something that this process does not know: compared as it is written
+    except ConfigError:  # it names something unknown to this process: compare it as written
         return {**tree, "version": CONFIG_VERSION}
 
 

@@ -1,7 +1,7 @@
-"""Sweep files: a config to start from, and what its trials change. Read, checked whole, and written out as trials.
+"""Sweep files: a base config and what the trials change; parsed, fully checked, and expanded into trials.
 
 Three kinds: a grid (`sweep` alone: all combinations), a random search (`num_trials` draws from the lists of `sweep` and
-from `ranges`), a list (`trials`, written out). No code of a user is imported.
+from `ranges`), and an explicit list (`trials`). No user code is imported.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Any
 from rl_training.config.aliases import Origin, canonical_key, merged
 from rl_training.config.files import ConfigFile, check_kind, find_base, find_config, is_sweep, with_bases
 from rl_training.config.resolution import check_tree, is_builtin, merged_layer, resolve
-from rl_training.config.schema import CONFIG_VERSION, MAX_SEED, SECTION
+from rl_training.config.schema import CONFIG_VERSION, SECTION
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy
 from rl_training.hparams.base import Json, check_range
-from rl_training.seeding import stream
+from rl_training.seeding import MAX_SEED, stream
 from rl_training.types import ConfigError
 
 MAX_SWEEP_VALUES = 2000
 MAX_TRIALS = 10_000
 MAX_DRAWS = 100
-"""Draws for a trial that is not there yet; then the values are all used up."""
+"""Attempts to draw a trial that is not a duplicate; after that the values count as exhausted."""
 DIGITS = 6
-"""Significant digits of a drawn number: what a person can type again."""
+"""Significant digits of a drawn number, few enough to be typed again."""
 
 
 @dataclass(frozen=True)
 class RangeConfig:
-    """Numbers that a random search draws from."""
+    """A range of numbers for random search."""
 
     __pydantic_config__ = SECTION
 
@@ -44,9 +44,9 @@ class RangeConfig:
     high: float
     """Largest value."""
     log: bool = False
-    """Draw the logarithm uniformly: every order of magnitude is as likely."""
+    """Draw log-uniformly: every order of magnitude is equally likely."""
     integer: bool = False
-    """Draw whole numbers, both ends included."""
+    """Draw integers, both bounds included."""
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -57,36 +57,41 @@ class RangeConfig:
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """Many runs from one file: a base config and the values that its keys take."""
+    """Many runs from one file: a base config and the values of the keys that vary."""
 
     __pydantic_config__ = SECTION
 
     base_config: str
     """Config file or preset every trial starts from."""
     sweep: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
-    """Dotted key to the values it takes; all combinations are run."""
+    """Dotted key to its list of values; all combinations are run."""
     ranges: Mapping[str, RangeConfig] = field(default_factory=dict)
-    """Dotted key to the range that it is drawn from; needs `num_trials`."""
+    """Dotted key to the range it is drawn from; needs `num_trials`."""
     trials: tuple[Mapping[str, Json], ...] = ()
-    """Trials written out, each with its dotted keys and their values, instead of `sweep`."""
+    """Explicit list of trials, each a mapping of dotted keys to values, instead of `sweep`."""
     num_trials: int | None = None
     """Draw this many trials at random instead of running all combinations."""
     draw_seed: int = 0
     """Seed of the draws; the same file gives the same trials."""
     seeds: tuple[int, ...] = ()
-    """Seeds that every trial is run with; the same as the key `seed` in `sweep`."""
+    """Seeds to run every trial with; the same as the key `seed` in `sweep`."""
     parallel_jobs: int = 1
-    """Runs side by side."""
+    """Number of runs in parallel."""
     retries: int = 0
-    """How often a run that failed is tried again."""
+    """How often a failed run is retried."""
     version: int = CONFIG_VERSION
     """Version of this layout."""
 
     def __post_init__(self) -> None:
-        check_range(self, "parallel_jobs", low=1, high=1024)
-        check_range(self, "num_trials", low=1, high=MAX_TRIALS)
-        check_range(self, "draw_seed", low=0, high=MAX_SEED)
-        check_range(self, "retries", low=0, high=1000)
+        check_launch_fields(self)
+
+
+def check_launch_fields(section: Any) -> None:
+    """Check the bounds of the fields that sweeps and tuning share."""
+    check_range(section, "parallel_jobs", low=1, high=1024)
+    check_range(section, "num_trials", low=1, high=MAX_TRIALS)
+    check_range(section, "draw_seed", low=0, high=MAX_SEED)
+    check_range(section, "retries", low=0, high=1000)
 
 
 def is_sweep_file(path: str | Path) -> bool:
@@ -95,18 +100,18 @@ def is_sweep_file(path: str | Path) -> bool:
 
 
 def load_sweep(path: str | Path) -> SweepConfig:
-    """A sweep file: keys in the tree's spelling, `base_config` as an absolute path or a preset, every value checked."""
+    """A sweep file: canonical keys, `base_config` as an absolute path or a preset, every value checked."""
     found = find_config(path)
     return resolve_sweep(found.read(), found.path.parent)
 
 
 def parse_sweep(mapping: Mapping[str, Any], *, source: str = "sweep") -> SweepConfig:
-    """The same from a mapping, whose paths start at the working directory; messages call it `source`."""
+    """A sweep from a mapping, whose paths are relative to the working directory; messages call it `source`."""
     return resolve_sweep(Document(plain_copy(mapping, source), source), Path.cwd())
 
 
 def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
-    """A sweep as written, checked; `folder` is where its paths start."""
+    """A sweep document, checked and with canonical keys; its paths are relative to `folder`."""
     check_kind(document, "sweep")
     sweep: SweepConfig | None
     sweep, problems = check(SweepConfig, document.tree, lambda value: value)
@@ -117,7 +122,7 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
     except ConfigError as error:
         raise ConfigError(f"{document.source}: base_config {error}") from None
     documents = with_bases(base.read(), base.path)
-    resolve(documents)  # a broken base is reported as its own
+    resolve(documents)  # problems of the base are reported as such
     tree = merged_layer(documents, {}).tree
     own = not is_builtin(tree)
     raise_problems([*_structure_problems(sweep, document), *_value_problems(sweep, tree, document)])
@@ -132,7 +137,7 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
 
 
 def trials_of(sweep: SweepConfig) -> list[dict[str, Json]]:
-    """What each trial changes, by dotted key; `seed` is left out where every trial runs with the same seeds."""
+    """The changes of each trial, by dotted key; without `seed` if all trials run with the same seeds."""
     lists = {key: values for key, values in sweep.sweep.items() if key != "seed"}
     if sweep.trials:
         return [dict(trial) for trial in sweep.trials]
@@ -154,12 +159,12 @@ def trials_of(sweep: SweepConfig) -> list[dict[str, Json]]:
 
 
 def seeds_of(sweep: SweepConfig) -> tuple[int, ...]:
-    """The seeds of every trial; empty where the base config has the only one."""
+    """The seeds of every trial; empty if only the seed of the base config is used."""
     return sweep.seeds or tuple(sweep.sweep.get("seed", ()))
 
 
 def _drawn(bounds: RangeConfig, share: float) -> int | float:
-    """The number at a share of a range."""
+    """The number at a fraction (0 to 1) of a range."""
     low, high = bounds.low, bounds.high + (1 if bounds.integer else 0)
     value = low * (high / low) ** share if bounds.log else low + (high - low) * share
     return min(math.floor(value), int(bounds.high)) if bounds.integer else float(f"{value:.{DIGITS}g}")
@@ -174,7 +179,7 @@ def _lines(document: Document) -> dict[tuple[str, ...], Origin]:
 
 
 def find_sweep_base(base: str, folder: Path) -> ConfigFile:
-    """Like a config's base; a path from the working directory, where sweeps are started, is tried last."""
+    """The base config of a sweep: found like the base of a config, and last as a path from the working directory."""
     try:
         return find_base(base, folder)
     except ConfigError:
@@ -184,7 +189,7 @@ def find_sweep_base(base: str, folder: Path) -> ConfigFile:
 
 
 def _structure_problems(sweep: SweepConfig, document: Document) -> list[str]:
-    """Keys that do not belong together."""
+    """Messages about keys of a sweep that exclude or require each other."""
     has_keys = bool(sweep.sweep or sweep.ranges)
     found = []
     if not has_keys and not sweep.trials:
@@ -206,7 +211,7 @@ def _structure_problems(sweep: SweepConfig, document: Document) -> list[str]:
 
 
 def _candidates(sweep: SweepConfig) -> Iterator[tuple[tuple[str, ...], str, str, tuple[Json, ...]]]:
-    """Where in the file a key stands, what it is called in messages, the key, and the values it can take."""
+    """For each key that varies: its path in the file, its name in messages, the key, and the values to check."""
     for key, values in sweep.sweep.items():
         yield ("sweep", key), f"sweep.{key}", key, values
     for key, bounds in sweep.ranges.items():
@@ -219,7 +224,7 @@ def _candidates(sweep: SweepConfig) -> Iterator[tuple[tuple[str, ...], str, str,
 
 
 def _value_problems(sweep: SweepConfig, tree: dict[str, Any], document: Document) -> list[str]:
-    """What is wrong with the keys, and with each value when it alone is put into the base."""
+    """Messages about the keys, and about each value when it alone is put into the base config."""
     lines: list[str] = []
     first: dict[tuple[str, str], str] = {}
     own = not is_builtin(tree)
@@ -240,10 +245,10 @@ def _value_problems(sweep: SweepConfig, tree: dict[str, Any], document: Document
                 at_key = {part: at_key}
             _, problems = check_tree(merged(tree, at_key))
             origins = {path: Origin(place, spelt)}
-            lines += [located(problem, origins, place) for problem in problems if _on_one_way(problem.path, path)]
+            lines += [located(problem, origins, place) for problem in problems if _is_prefix(problem.path, path)]
     return lines
 
 
-def _on_one_way(one: tuple[str | int, ...], other: tuple[str, ...]) -> bool:
-    """True if one of two paths is the start of the other."""
+def _is_prefix(one: tuple[str | int, ...], other: tuple[str, ...]) -> bool:
+    """True if either of two paths is a prefix of the other."""
     return all(a == b for a, b in zip(one, other, strict=False))

@@ -1,6 +1,6 @@
-"""Tuning files: a config to start from, the space to search around it, and how. Read and checked whole.
+"""Tuning files: a base config, the search space around it, and the search method; parsed and fully checked.
 
-The space is written as in sweep files, `ranges` and lists, on top of the one that ships for the algorithm.
+The space is written as in sweep files, with `ranges` and lists, and extends the one shipped for the algorithm.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Literal
 from rl_training.config.aliases import canonical_key
 from rl_training.config.files import TUNE_KEYS, check_kind, find_config
 from rl_training.config.loading import load_config
-from rl_training.config.schema import CONFIG_VERSION, MAX_SEED, SECTION
-from rl_training.config.sweeps import MAX_TRIALS, RangeConfig, find_sweep_base, resolve_sweep
+from rl_training.config.schema import CONFIG_VERSION, SECTION
+from rl_training.config.sweeps import RangeConfig, check_launch_fields, find_sweep_base, resolve_sweep
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy, read_yaml
-from rl_training.hparams.base import Json, check_range
+from rl_training.hparams.base import Json
 from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
 
@@ -30,70 +30,67 @@ NO_SPACE = "none"
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """A search for good hyperparameters; each trial is one set of values, scored over several seeds."""
+    """A hyperparameter search; each trial is one set of values, scored over several seeds."""
 
     __pydantic_config__ = SECTION
 
     base_config: str
     """Config file or preset that the search starts from."""
     space: str | None = None
-    """Search space that ships with the package, by algorithm; null takes that of the base, none takes only the keys
-    below."""
+    """Search space shipped with the package, by algorithm; null takes that of the base's algorithm, none uses only the
+    keys below."""
     ranges: Mapping[str, RangeConfig] = field(default_factory=dict)
-    """Dotted key to the range that it is searched in."""
+    """Dotted key to the range to search."""
     sweep: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
-    """Dotted key to the values that are tried."""
+    """Dotted key to the values to try."""
     num_trials: int = 50
-    """Trials, pruned ones included."""
+    """Number of trials, including pruned ones."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    """Seeds of every trial, in this order; a trial that is clearly worse is ended before the last."""
+    """Seeds of every trial, run in this order; a clearly worse trial is pruned before the last one."""
     draw_seed: int = 0
     """Seed of the sampler."""
     sampler: Literal["tpe", "random", "qmc", "gp", "cmaes"] = "tpe"
-    """How the next values are chosen, by Optuna's name."""
+    """Optuna sampler that chooses the next values."""
     pruner: Literal["wilcoxon", "median", "none"] = "wilcoxon"
-    """When a trial is ended early: wilcoxon compares it with the best one seed by seed."""
+    """When to prune a trial: wilcoxon compares it with the best one seed by seed."""
     metric: str = "reward"
-    """What is tuned: reward, loss, or any metric of the end of a run."""
+    """Objective: reward, loss, or any final metric of a run."""
     aggregate: Literal["iqm", "mean", "median", "min", "max"] = "iqm"
-    """What the scores of a trial's seeds become."""
+    """How the scores of a trial's seeds are combined."""
     direction: Literal["maximize", "minimize"] = "maximize"
-    """Whether high or low is good."""
+    """Whether higher or lower is better."""
     parallel_jobs: int = 1
-    """Trials side by side."""
+    """Number of trials run in parallel."""
     retries: int = 0
-    """How often a run that failed is tried again."""
+    """How often a failed run is retried."""
     version: int = CONFIG_VERSION
     """Version of this layout."""
 
     def __post_init__(self) -> None:
-        check_range(self, "parallel_jobs", low=1, high=1024)
-        check_range(self, "num_trials", low=1, high=MAX_TRIALS)
-        check_range(self, "draw_seed", low=0, high=MAX_SEED)
-        check_range(self, "retries", low=0, high=1000)
+        check_launch_fields(self)
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError("seeds needs one or more seeds, each once")
 
 
 def is_tune_file(path: str | Path) -> bool:
-    """True for a file with `base_config` and something that only tuning knows."""
+    """True for a file with `base_config` and a key that only tuning files have."""
     keys = find_config(path).read().tree.keys()
     return "base_config" in keys and not keys.isdisjoint(TUNE_KEYS)
 
 
 def load_tune(path: str | Path) -> TuneConfig:
-    """A tuning file: its whole space under canonical keys, every end of a range and every value checked."""
+    """A tuning file with its complete search space under canonical keys; all values and bounds are checked."""
     found = find_config(path)
-    return _resolved(found.read(), found.path.parent)
+    return resolve_tune(found.read(), found.path.parent)
 
 
 def parse_tune(mapping: Mapping[str, Any], *, source: str = "tuning") -> TuneConfig:
-    """The same from a mapping, whose paths start at the working directory."""
-    return _resolved(Document(plain_copy(mapping, source), source), Path.cwd())
+    """A tuning config from a mapping, whose paths are relative to the working directory."""
+    return resolve_tune(Document(plain_copy(mapping, source), source), Path.cwd())
 
 
 def space_names() -> list[str]:
-    """Algorithms that have a search space."""
+    """Algorithms with a shipped search space."""
     return sorted(path.stem for path in _spaces().glob("*.yaml"))
 
 
@@ -111,7 +108,8 @@ def _spaces() -> Path:
     return Path(str(resources.files("rl_training") / "search_spaces"))
 
 
-def _resolved(document: Document, folder: Path) -> TuneConfig:
+def resolve_tune(document: Document, folder: Path) -> TuneConfig:
+    """A tuning file as read, checked; `folder` is where its paths start."""
     check_kind(document, "tune")
     tune: TuneConfig | None
     tune, problems = check(TuneConfig, document.tree, lambda value: value)

@@ -1,7 +1,7 @@
-"""A tree under canonical keys to typed values, or every problem with it at once, in a user's words.
+"""Validation of a tree under canonical keys: typed values, or all problems at once, in terms of what the user wrote.
 
-pydantic does the checking; this file translates its report to paths, expectations and suggestions. What is reported is
-taken out and the rest checked again, so that a wrong type does not hide a value out of range beside it.
+pydantic validates; this file translates its errors to paths, expectations and suggestions. Values with a problem are
+removed and the rest validated again, so that a wrong type does not hide a value out of range beside it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ Path = tuple[str | int, ...]
 
 MAX_PASSES = 20
 MAX_ERRORS = 1000
-"""As many of pydantic's errors are looked at per pass."""
+"""At most this many of pydantic's errors are translated per pass."""
 MAX_NAME = 64
-"""Longest name that a suggestion is looked for; the search is quadratic."""
+"""Longest name for which a suggestion is searched; the search is quadratic."""
 NAMES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "mapping"}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong at a path; the message is `before`, the key as the user wrote it, `after`."""
+    """A problem at a path; its message is `before`, the key as the user wrote it, `after`."""
 
     path: Path
     after: str
@@ -54,7 +54,7 @@ class Problem:
 
 
 def raise_problems(lines: Iterable[str]) -> None:
-    """One ConfigError with all of them; nothing where there are none."""
+    """One ConfigError with all problems; returns if there are none."""
     lines = list(dict.fromkeys(lines))
     if not lines:
         return
@@ -64,7 +64,7 @@ def raise_problems(lines: Iterable[str]) -> None:
 
 
 def located(problem: Problem, origins: Mapping[tuple[str, ...], Origin], source: str) -> str:
-    """A problem as a line: its place, and its key as it was written there."""
+    """The message line of a problem: its place, and its key as written there."""
     path = problem.path
     for length in range(len(path), 0, -1):
         origin = origins.get(path[:length])  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def dotted(path: Path, start: str = "") -> str:
 
 @cache
 def root_type(hparams: Any) -> type:
-    """TrainConfig as pydantic is to see it: hparams class filled in, nothing required, no checks across sections."""
+    """TrainConfig for pydantic: with the class of the hparams, no required fields and no checks across sections."""
     fields = [(name, hint, field(default=None)) for name, hint in root_hints(hparams).items()]
     return make_dataclass("Root", fields, namespace={"__pydantic_config__": SECTION})
 
@@ -100,10 +100,10 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
 
 def check(cls: type, tree: dict[str, Any], build: Callable[[Any], T]) -> tuple[T | None, list[Problem]]:
-    """`build` of the tree read as `cls`, or every problem found on the way."""
+    """`build` applied to the tree validated as `cls`, or None and all problems found."""
     from pydantic import ValidationError
 
-    tree = json.loads(json.dumps(tree))  # the passes below take keys out
+    tree = json.loads(json.dumps(tree))  # a copy, because the passes below remove keys
     problems: dict[Path, Problem] = {}
     result: T | None = None
     for _ in range(MAX_PASSES):
@@ -115,7 +115,7 @@ def check(cls: type, tree: dict[str, Any], build: Callable[[Any], T]) -> tuple[T
         except ConfigError as error:
             found = [_own_message(str(error), (), cls)]
             if problems and len(found[0].path) != 1:
-                break  # two sections that disagree, maybe only because a part of them was taken out
+                break  # two sections that disagree, perhaps only because a value was removed
         targets = {_present(tree, problem.path) for problem in found}
         for problem in found:
             if not any(problem.path[:length] in problems for length in range(len(problem.path) + 1)):
@@ -128,7 +128,7 @@ def check(cls: type, tree: dict[str, Any], build: Callable[[Any], T]) -> tuple[T
 
 
 def _present(tree: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """The longest start of a path that leads through keys the tree has; lists are not entered."""
+    """The longest prefix of a path that exists in the tree; lists are not entered."""
     found: tuple[str, ...] = ()
     here: Any = tree
     for part in path:
@@ -140,7 +140,7 @@ def _present(tree: dict[str, Any], path: Path) -> tuple[str, ...]:
 
 
 def _remove(tree: dict[str, Any], path: tuple[str, ...]) -> None:
-    """Take the value at `path` out, if it is still there; all of the tree for the empty path."""
+    """Remove the value at `path` if it is still there; the empty path clears the tree."""
     if not path:
         tree.clear()
         return
@@ -165,8 +165,8 @@ def _translated(errors: Iterable[Any], tree: dict[str, Any], cls: type) -> list[
 def _follow(loc: tuple[str | int, ...], tree: Any, cls: type) -> tuple[Path, Any, Any] | None:
     """pydantic's location as a path of the tree, with the type there and the type around it.
 
-    In a union pydantic adds a label per member. Where a mapping or a list was meant for one of them, what the others
-    say is dropped (None); otherwise all of them speak about the whole value.
+    For a union pydantic reports an error per member, with a label. If a mapping or list was clearly meant for one
+    member, the errors of the others are dropped (None); otherwise all of them concern the whole value.
     """
     path: Path = ()
     hint: Any = cls
@@ -189,7 +189,7 @@ def _follow(loc: tuple[str | int, ...], tree: Any, cls: type) -> tuple[Path, Any
 
 
 def _meant_member(hint: Any, value: Any) -> str | None:
-    """pydantic's label, or its start, of the union member that a mapping or a list must be."""
+    """pydantic's label (or its prefix) of the union member that a mapping or a list is meant for."""
     section = section_of(hint)
     if isinstance(value, dict) and section is not None:
         return section.__name__
@@ -216,7 +216,7 @@ def _problem(error: Any, path: Path, hint: Any, parent: Any, *, suggest: bool) -
 
 
 def _own_message(message: str, path: Path, section: type | None) -> Problem:
-    """A message of a config class; by custom it starts with the field, or the dotted path, that it is about."""
+    """A problem from the message of a config class, which by convention starts with the field or dotted path."""
     first, _, rest = message.partition(" ")
     parts = tuple(first.split("."))
     if section is not None and parts[0] in hints_of(section):
@@ -225,7 +225,7 @@ def _own_message(message: str, path: Path, section: type | None) -> Problem:
 
 
 def suggestion(path: Path, parent: Any) -> str:
-    """What an unknown key was probably meant to be; the known ones where nothing is close."""
+    """What an unknown key was probably meant to be; the list of known keys if nothing is similar."""
     name = str(path[-1])
     section = section_of(parent)
     fields = hints_of(section) if section else {}
@@ -242,7 +242,7 @@ def suggestion(path: Path, parent: Any) -> str:
 
 
 def given(value: Any) -> str:
-    """A value as it was given, with its kind: `'5' (str)`, `null`, `true (bool)`."""
+    """A value for messages, with its type: `'5' (str)`, `null`, `true (bool)`."""
     if value is None:
         return "null"
     text = str(value).lower() if isinstance(value, bool) else shorten(value)
@@ -250,7 +250,7 @@ def given(value: Any) -> str:
 
 
 def cure(hint: Any, value: Any) -> str:
-    """How to write what was probably meant; empty where that is not clear."""
+    """How to write what was probably meant; empty if that is unclear."""
     options = options_of(hint)
     choices = [str(choice) for option in options if get_origin(option) is Literal for choice in get_args(option)]
     if isinstance(value, str):
@@ -259,7 +259,7 @@ def cure(hint: Any, value: Any) -> str:
         if bool in options and value.lower() in ("yes", "no", "on", "off", "true", "false"):
             return "; write true or false, without quotes"
         if (int in options or float in options) and value.strip().lstrip("+-").replace(".", "", 1).isdigit():
-            return "; leave the quotes away"
+            return "; remove the quotes"
     if isinstance(value, float) and int in options and value.is_integer():
         return f"; write {int(value)}"
     if isinstance(value, int | float) and str in options:

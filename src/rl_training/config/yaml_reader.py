@@ -1,8 +1,8 @@
-"""YAML and JSON text to plain values and back: strict, safe and within bounds. Knows nothing of what a config means.
+"""YAML and JSON text to plain values and back: strict, safe and bounded. Knows nothing about the meaning of a config.
 
 Scalars follow YAML 1.2, not PyYAML's 1.1: `3e-4` is a float, `off` and `12:30` are text. Nothing in a file is ever
-executed: values are built here from parser events, a tag is an error, and aliases are charged for what they expand to.
-Whatever the input, the only exception is ConfigError, in bounded time and memory.
+executed: values are built from parser events, a tag is an error, and aliases count with the size they expand to. For
+any input the only exception is ConfigError, in bounded time and memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from rl_training.types import ConfigError
 MAX_SIZE = 1_000_000
 """Largest text, in characters or bytes."""
 MAX_COST = 150_000
-"""Largest tree: every key and value costs NODE_COST and the length of its text. Written out it fits into MAX_SIZE."""
+"""Largest tree: every key and value costs NODE_COST plus the length of its text. Dumped, it fits into MAX_SIZE."""
 NODE_COST = 16
 MAX_DEPTH = 32
 MAX_DIGITS = 64
@@ -32,7 +33,7 @@ MAX_INT = 2**64
 MAX_PROBLEMS = 50
 
 PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Only its event parser is used; libyaml's where PyYAML was built with it, about ten times faster."""
+"""Only its event parser is used: that of libyaml where PyYAML was built with it, which is about ten times faster."""
 
 NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -43,20 +44,22 @@ NON_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 NUMBER_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("float", "int", "bool", "null"))
 CORE_TAGS = NUMBER_TAGS | {f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")}
-"""Tags of YAML itself: what they mark is a plain value anyway."""
+"""YAML's core tags, which mark plain values."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A file as read: its values, and the line of each mapping key by path (1-based; keys inside lists have none)."""
+    """A parsed file: its values, and the line of each mapping key by path (1-based; keys inside lists have none)."""
 
     tree: dict[str, Any]
     source: str
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    text: str = ""
+    """The file as it was written; empty for what is not a file."""
 
 
 def resolve_scalar(text: str) -> Any:
-    """The value of an unquoted YAML 1.2 scalar; ValueError for a number that is not finite or too long.
+    """The value of an unquoted YAML 1.2 scalar; ValueError for a non-finite or overlong number.
 
     >>> resolve_scalar("3e-4"), resolve_scalar("1_000"), resolve_scalar("off"), resolve_scalar("~")
     (0.0003, 1000, 'off', None)
@@ -71,7 +74,7 @@ def resolve_scalar(text: str) -> Any:
         raise ValueError(f"{text} is not a finite number")
     convert: Callable[[str], int | float]
     if BASED_INT.fullmatch(text):
-        convert = _based_int
+        convert = partial(int, base=0)
     elif INT.fullmatch(text):
         convert = int
     elif FLOAT.fullmatch(text):
@@ -86,12 +89,8 @@ def resolve_scalar(text: str) -> Any:
     return checked_number(value)
 
 
-def _based_int(text: str) -> int:
-    return int(text, 0)
-
-
 def checked_number(value: int | float) -> int | float:
-    """The number itself; ValueError for NaN, infinities and integers of more than 64 bits."""
+    """The number itself; ValueError if it is non-finite or an integer of more than 64 bits."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
     if isinstance(value, int) and abs(value) >= MAX_INT:
@@ -100,7 +99,7 @@ def checked_number(value: int | float) -> int | float:
 
 
 def checked_text(text: str) -> str:
-    """The text itself; ValueError where it has lone surrogates, which no file can hold."""
+    """The text itself; ValueError if it contains lone surrogates, which cannot be written to a file."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -116,7 +115,7 @@ def shorten(value: Any, limit: int = 60) -> str:
 
 
 def shown(key: str) -> str:
-    """A key for messages: without quotes around it, cut where it is long, no control characters for the terminal."""
+    """A key for messages: without quotes, shortened if long, and without control characters."""
     return key if key.isprintable() and len(key) <= 200 else shorten(key, 200)[1:-1]
 
 
@@ -124,7 +123,7 @@ def shown(key: str) -> str:
 
 
 class _Budget:
-    """What is left of MAX_COST while a tree is built or copied."""
+    """The rest of MAX_COST while a tree is built or copied."""
 
     def __init__(self) -> None:
         self.left = MAX_COST
@@ -138,9 +137,9 @@ class _Budget:
 
 
 def plain_copy(value: Any, where: str) -> Any:
-    """A deep copy made of dicts with text keys, lists, text, finite numbers, bools and None; ConfigError otherwise.
+    """A deep copy of dicts with text keys, lists, text, finite numbers, bools and None; ConfigError for other values.
 
-    Dataclasses become mappings, tuples lists, paths text, NumPy numbers Python's.
+    Dataclasses become dicts, tuples lists, paths text, and NumPy numbers Python numbers.
     """
     try:
         return _plain(value, _Budget(), 1)
@@ -183,7 +182,7 @@ def _plain(value: Any, budget: _Budget, depth: int) -> Any:
 
 
 def read_yaml(source: Path | str) -> dict[str, Any]:
-    """The mapping in a file (a Path; JSON where its name ends in .json) or in YAML text (a str)."""
+    """The mapping in a file (a Path; JSON if its name ends in .json) or in YAML text (a str)."""
     return read_document(source).tree if isinstance(source, Path) else parse_yaml(source, "text").tree
 
 
@@ -191,7 +190,8 @@ def read_document(path: Path, label: str | None = None) -> Document:
     """Read a config file; messages call it `label`, or its path."""
     source = label or str(path)
     text = read_text(path, source)
-    return parse_json(text, source) if path.suffix == ".json" else parse_yaml(text, source)
+    document = parse_json(text, source) if path.suffix == ".json" else parse_yaml(text, source)
+    return replace(document, text=text)
 
 
 def read_text(path: Path, source: str) -> str:
@@ -213,7 +213,7 @@ def read_text(path: Path, source: str) -> str:
 
 
 def parse_yaml(text: str, source: str, *, core_tags: bool = False) -> Document:
-    """The mapping in a YAML text, `{}` for an empty one; with `core_tags`, YAML's own (`!!float`) are read."""
+    """The mapping in a YAML text, `{}` for an empty one; `core_tags` accepts YAML's core tags (`!!float`)."""
     value, lines = parse_yaml_value(text, source, core_tags=core_tags)
     return _document({} if value is None else value, source, lines)
 
@@ -221,7 +221,7 @@ def parse_yaml(text: str, source: str, *, core_tags: bool = False) -> Document:
 def parse_yaml_value(
     text: str, source: str, *, numbered: bool = True, core_tags: bool = False
 ) -> tuple[Any, dict[tuple[str, ...], int]]:
-    """Any single YAML value with the lines of its keys; messages name lines if `numbered`."""
+    """A single YAML value of any type with the lines of its keys; messages contain line numbers if `numbered`."""
 
     def place(line: int) -> str:
         return f"{source}:{line}" if numbered else source
@@ -283,7 +283,7 @@ def _document(value: Any, source: str, lines: Mapping[tuple[str, ...], int]) -> 
 
 
 class _Builder:
-    """Values from parser events, by recursion of at most MAX_DEPTH. Flaws of single values are collected."""
+    """Builds values from parser events, recursing at most MAX_DEPTH deep; collects the problems of single values."""
 
     def __init__(self, parser: Any, *, core_tags: bool = False) -> None:
         self.parser = parser
@@ -375,7 +375,7 @@ class _Builder:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Block style, plain lists on one line, no anchors; text that YAML 1.1 or 1.2 reads as something else is quoted."""
+    """Block style, flat lists on one line, no anchors; text that YAML 1.1 or 1.2 reads as another type is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -385,7 +385,7 @@ class _Dumper(yaml.SafeDumper):
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flow)
 
     def text_node(self, data: str) -> yaml.Node:
-        # in the other styles a line break of Unicode (U+0085, U+2028) is folded away
+        # other styles would lose a Unicode line break (U+0085, U+2028)
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data.isprintable() else '"')
 
 
@@ -398,6 +398,6 @@ for _tag, _pattern in (("float", FLOAT), ("int", BASED_INT), ("int", INT)):
 
 
 def dump_mapping(tree: Mapping[str, Any]) -> str:
-    """YAML text that `read_yaml` reads back to an equal tree, keys in the order given."""
+    """YAML text that `read_yaml` reads back to an equal tree; the order of keys is kept."""
     copy = plain_copy(tree, "config")
     return yaml.dump(copy, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100, default_flow_style=False)

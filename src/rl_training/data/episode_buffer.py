@@ -1,4 +1,4 @@
-"""Whole episodes, step by step in, arrays out. For Monte Carlo methods and for looking at what an agent did."""
+"""Whole episodes, added step by step and read as arrays: for Monte Carlo methods and for inspecting behaviour."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Episode = dict[str, Tree]
 
 
 class EpisodeBuffer:
-    """Steps of one environment, cut into episodes where `done` or `truncated` says so.
+    """Steps of one environment, split into episodes at `done` and `truncated`.
 
-    With `max_steps` the oldest finished episodes are dropped, whole, to make room; an episode that alone is longer is
+    With `max_steps` the oldest finished episodes are dropped, whole, to make room; a single episode that is longer is
     refused. Without it everything is kept until `clear`.
     """
 
@@ -30,11 +30,11 @@ class EpisodeBuffer:
         self._length = 0
 
     def __len__(self) -> int:
-        """Steps held, those of the open episode included."""
+        """Number of steps, those of the unfinished episode included."""
         return self._length
 
     def add_step(self, obs: Obs, action: Any, reward: float, done: bool, truncated: bool = False) -> None:
-        """Copy in one step: what was seen, what was done there and what came of it. `done` means terminated."""
+        """Copy in one step: the observation, the action taken there and its outcome. `done` means terminated."""
         self._make_room()
         copied = {key: np.array(leaf) for key, leaf in obs.items()} if isinstance(obs, dict) else np.array(obs)
         self._open.append((copied, np.array(action), float(reward), bool(done), bool(truncated)))
@@ -44,7 +44,7 @@ class EpisodeBuffer:
             self._open = []
 
     def get_episode(self) -> Episode:
-        """The last finished episode; while none has finished, the steps of the open one."""
+        """The last finished episode, or the steps so far while none has finished."""
         if self._finished:
             return self._finished[-1]
         if not self._open:
@@ -56,7 +56,7 @@ class EpisodeBuffer:
         return list(self._finished)
 
     def clear(self) -> None:
-        """Forget everything, the open episode included."""
+        """Remove everything, the unfinished episode included."""
         self._finished.clear()
         self._open = []
         self._length = 0

@@ -1,9 +1,9 @@
-"""Replay of stacked frames that keeps every frame once: four times less memory for observations, eight with the next.
+"""Replay of stacked frames that stores every frame once: about an eighth of the memory with stacks of four.
 
-A transition stores the numbers of the frames its two stacks are made of; the frames themselves lie in a ring of their
-own. What is the same is found by comparing, not assumed: an observation that continues the one before adds one frame,
-the first of an episode adds the frames it does not share with itself, and whatever else arrives is stored as it is. So
-samples equal those of a plain `ReplayBuffer` bit for bit, at episode ends and at the write position too.
+A transition stores the numbers of the frames in its two stacks; the frames themselves lie in a ring of their own.
+Repetition is detected by comparing bits, not assumed: an observation that continues the previous one adds one frame,
+the first of an episode adds its distinct frames, and anything else is stored whole. So samples equal those of a plain
+`ReplayBuffer` bit for bit, at episode ends and at the write position too.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.checkpointing.row_log import LogIdentity, RowLog
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.storage import DType, Shapes, Tree, row_bytes
 from rl_training.types import Array, ConfigError, Obs, StateDict
 
 SPARE = 16
-"""There is room for capacity / 16 frames more than transitions: every episode needs at least one more."""
+"""The ring of frames is larger than the ring of transitions by capacity / 16: every episode needs at least one more."""
 
 
 class FrameReplayBuffer(ReplayBuffer):
     """A `ReplayBuffer` for observations (stack, *frame) that slide by one frame per step, as frame stacking gives them.
 
-    It takes all keywords of a `ReplayBuffer`, priorities and n-step included. Where episodes are so short (fewer than
-    16 steps on average) that the spare frames run out, the oldest transitions go before `capacity` is reached.
+    It takes all keywords of a `ReplayBuffer`, priorities and n-step included. With very short episodes (fewer than 16
+    steps on average) the spare frames run out, and the oldest transitions are dropped before `capacity` is reached.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class FrameReplayBuffer(ReplayBuffer):
         self.frames: Array = np.zeros((room, *self.frame_shape), self.frame_dtype)
         self._num_frames = 0
         self._open: Array = np.full((self.num_envs, self.stack), -1, np.int64)
-        """The frames of the last next observation of each environment; -1 before there was one."""
-        self._frame_lineage = Lineage()
+        """Frame numbers of each environment's latest next observation; -1 before the first."""
+        self._frame_identity = LogIdentity()
         self.memory_bytes = self.capacity * super()._row_bytes() + self.frames.nbytes
 
     # -- filling ------------------------------------------------------------------------------------------------------
 
     def add(self, obs: Obs, action: Any, reward: Any, next_obs: Obs, done: Any, truncated: Any = False) -> None:
-        """As `ReplayBuffer.add`; rows must be whole steps of all environments, so that it is known what continues."""
+        """As `ReplayBuffer.add`, but only whole steps of all environments: each is compared with the step before."""
         obs = np.asarray(obs)
         stacks, next_stacks = self._stacks(obs), self._stacks(next_obs)
         count = len(stacks)
@@ -80,7 +80,7 @@ class FrameReplayBuffer(ReplayBuffer):
             numbers, next_numbers = numbers[0], next_numbers[0]
         super().add(numbers, action, reward, next_numbers, done, truncated)
         if self._num_frames > len(self.frames):
-            self._give_up_incomplete()
+            self._drop_incomplete()
 
     def _stacks(self, obs: Obs) -> Array:
         """Observations as (N, stack, *frame)."""
@@ -93,7 +93,7 @@ class FrameReplayBuffer(ReplayBuffer):
         return array
 
     def _numbers_of(self, stacks: Array, next_stacks: Array) -> tuple[Array, Array]:
-        """The numbers of the frames of one step, (N, stack) each; frames that are new are stored."""
+        """Frame numbers of one step's two stacks, (N, stack) each; new frames are stored."""
         held = self.frames.take(self._open % len(self.frames), axis=0)
         continues = (_words(held) == _words(stacks)).all(axis=(1, 2)) & (self._open[:, 0] >= 0)
         numbers = self._open.copy()
@@ -107,21 +107,21 @@ class FrameReplayBuffer(ReplayBuffer):
         return numbers, self._open
 
     def _store(self, stack: Array) -> Array:
-        """The numbers of a stack's frames, each run of equal ones stored once."""
+        """Store a whole stack, repeated frames once; returns the number of each of its frames."""
         words = _words(stack[None])[0]
         new = np.append(True, (words[1:] != words[:-1]).any(axis=1))
         numbers: Array = self._store_frames(stack[new])[np.cumsum(new) - 1]
         return numbers
 
     def _store_frames(self, frames: Array) -> Array:
-        """Their numbers, counted from the very first frame."""
+        """Store frames; returns their numbers, counted from the first frame ever stored."""
         numbers = np.arange(self._num_frames, self._num_frames + len(frames))
         self.frames[numbers % len(self.frames)] = frames
         self._num_frames += len(frames)
         return numbers
 
-    def _give_up_incomplete(self) -> None:
-        """Transitions whose frames were overwritten. The frames of an environment only grow, so the oldest go first."""
+    def _drop_incomplete(self) -> None:
+        """Drop transitions whose frames were overwritten. Frame numbers only grow, so these are the oldest."""
         oldest_frame = self._num_frames - len(self.frames)
         while self._size:
             first = self._written - self._size
@@ -132,7 +132,7 @@ class FrameReplayBuffer(ReplayBuffer):
                 self._forget_skipped(rows)
             self._size -= self.num_envs
 
-    # -- drawing and state --------------------------------------------------------------------------------------------
+    # -- sampling and state -------------------------------------------------------------------------------------------
 
     def _read(self, name: str, index: Array) -> Tree:
         rows = super()._read(name, index)
@@ -140,20 +140,20 @@ class FrameReplayBuffer(ReplayBuffer):
 
     def state_dict(self) -> StateDict:
         oldest = max(0, self._num_frames - len(self.frames))
-        frames = RowLog({"frames": self.frames}, oldest, self._num_frames, self._frame_lineage)
+        frames = RowLog({"frames": self.frames}, oldest, self._num_frames, self._frame_identity)
         return {**super().state_dict(), "frames": frames, "open": self._open.copy()}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         super().load_state_dict(state)
-        self._frame_lineage = state["frames"].copy_into({"frames": self.frames})
+        self._frame_identity = state["frames"].copy_into({"frames": self.frames})
         self._num_frames = int(state["frames"].stop)
         self._open = np.array(state["open"])
 
-    def _layout(self) -> dict[str, str]:
-        return {**super()._layout(), "frames": f"{self.frame_dtype}{list(self.frame_shape)}"}
+    def _row_format(self) -> dict[str, str]:
+        return {**super()._row_format(), "frames": f"{self.frame_dtype}{list(self.frame_shape)}"}
 
 
 def _words(stacks: Array) -> Array:
-    """The bits of stacks, (N, stack, words): to be compared quickly, and -0.0 not taken for 0.0."""
+    """The bits of stacks as words (N, stack, words): fast to compare, and -0.0 differs from 0.0."""
     octets = np.ascontiguousarray(stacks).reshape(*stacks.shape[:2], -1).view(np.uint8)
     return octets.view(np.uint64) if octets.shape[2] % 8 == 0 else octets

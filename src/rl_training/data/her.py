@@ -1,8 +1,8 @@
-"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): what was reached, taken for what was meant.
+"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495), strategy "future".
 
-When a transition of a finished episode is drawn, its goal is replaced, four times out of five by default, by one that
-the same episode reached at that step or later ("future"), and its reward is computed anew. Nothing is stored twice: the
-relabelling happens in the sample. Transitions of episodes that are still open are drawn with the goal they had.
+When a transition of a finished episode is sampled, its goal is replaced, four times out of five by default, by one that
+the same episode achieved at that step or later, and its reward is recomputed. Nothing is stored twice: relabelling
+happens at sampling time. Transitions of unfinished episodes keep their goal.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from rl_training.types import Array, ConfigError, StateDict
 
 OBSERVATION, ACHIEVED, DESIRED = "observation", "achieved_goal", "desired_goal"
 GoalFunction = Callable[[Array, Array, dict[str, Any]], Any]
-"""(achieved goals (B, ...), desired goals (B, ...), info) -> (B,). `info` is always empty: rewards that need what an
-environment said on the way cannot be computed anew."""
+"""(achieved goals (B, ...), desired goals (B, ...), info) -> (B,). `info` is always empty: a reward that depends on the
+infos of a step cannot be recomputed."""
 
 
 class HindsightReplayBuffer(ReplayBuffer):
     """A `ReplayBuffer` for Dict observations with the keys observation, achieved_goal and desired_goal.
 
-    `compute_reward` is the environment's own function of that name. With `compute_terminated` (achieved, desired, info)
-    a relabelled transition ends its episode where that says so; without it, where the original did. A relabelled
-    transition that no longer reaches its goal was cut off there: it is truncated.
+    `compute_reward` is the environment's own function of that name. `compute_terminated` (achieved, desired, info), if
+    given, decides where a relabelled transition terminates; otherwise it terminates where the original did. Where the
+    original terminated but the relabelled one does not reach its goal, it is truncated instead.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class HindsightReplayBuffer(ReplayBuffer):
         num_goals: int = 4,
         **keywords: Any,
     ) -> None:
-        """`num_goals` is k of the paper: relabelled transitions for each one that keeps its goal."""
+        """`num_goals` is k of the paper: k relabelled transitions for each one that keeps its goal."""
         if not isinstance(obs_shape, Mapping) or not {OBSERVATION, ACHIEVED, DESIRED} <= obs_shape.keys():
             raise ConfigError(
                 f"hindsight replay needs Dict observations with the keys {OBSERVATION}, {ACHIEVED} and {DESIRED}, not "
@@ -67,10 +67,10 @@ class HindsightReplayBuffer(ReplayBuffer):
     def _allocate(self, capacity: int) -> None:
         super()._allocate(capacity)
         self._steps_left: Array = np.zeros(capacity, np.int32)
-        """Steps from each row to the end of its episode; -1 while that is open."""
+        """Steps from each row to the end of its episode; -1 while the episode is unfinished."""
         self._settled = 0
         self._first = np.arange(self.num_envs)
-        """The row with which each environment's open episode starts."""
+        """Number of the row with which each environment's unfinished episode starts."""
 
     def _batch(self, index: Array) -> dict[str, Tree]:
         self._follow_episodes()
@@ -95,19 +95,19 @@ class HindsightReplayBuffer(ReplayBuffer):
         return batch if self.gamma is None else {**batch, "discounts": window.discounts}
 
     def _relabelled_outcomes(self, chosen: Array, goals: Array, index: Array) -> Outcomes:
-        """What came of rows, with `goals` instead of their own for those that are `chosen`."""
+        """Outcomes of rows, with `goals` in place of the original goal where `chosen`."""
         rewards, terminated, truncated = self._outcomes(index)
         if chosen.any():
             achieved, desired = self.next_obs[ACHIEVED].take(index[chosen], axis=0), goals[chosen]
-            rewards[chosen] = self._ask(self.compute_reward, achieved, desired)
+            rewards[chosen] = self._evaluate(self.compute_reward, achieved, desired)
             if self.compute_terminated is not None:
-                reached = self._ask(self.compute_terminated, achieved, desired).astype(np.bool_)
+                reached = self._evaluate(self.compute_terminated, achieved, desired).astype(np.bool_)
                 truncated[chosen] = (terminated | truncated)[chosen] & ~reached
                 terminated[chosen] = reached
         return Outcomes(rewards, terminated, truncated)
 
     @staticmethod
-    def _ask(function: GoalFunction, achieved: Array, desired: Array) -> Array:
+    def _evaluate(function: GoalFunction, achieved: Array, desired: Array) -> Array:
         answer = np.asarray(function(achieved, desired, {}))
         if answer.shape != (len(achieved),):
             name = getattr(function, "__qualname__", str(function))
@@ -118,8 +118,8 @@ class HindsightReplayBuffer(ReplayBuffer):
         return answer
 
     def _follow_episodes(self) -> None:
-        """Find the ends of the episodes among the rows that are new; each row is looked at once, and once more when its
-        episode ends."""
+        """Find the ends of episodes among the new rows. Each row is visited once, and once more when its episode
+        ends."""
         if not self._in_step:
             raise ValueError(f"hindsight replay needs whole steps of num_envs={self.num_envs} environments")
         oldest = self._written - self._size

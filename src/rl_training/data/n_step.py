@@ -1,7 +1,7 @@
-"""n-step transitions out of stored 1-step ones, when they are drawn: rewards summed along the rows of one environment.
+"""n-step transitions, computed at sampling time from stored 1-step ones: rewards summed along one environment.
 
-A window has n rows, fewer where an episode ends in it. Where the episode was only cut off, the target bootstraps from
-its true final observation, like any other: `rewards + discounts * (1 - terminated) * value(next_obs)`.
+A window has n rows, fewer where an episode ends in it. A truncated episode bootstraps from its true final observation
+like any other window: `rewards + discounts * (1 - terminated) * value(next_obs)`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rl_training.types import Array, ConfigError
 
 
 class Outcomes(NamedTuple):
-    """What came of some transitions, (B,) each."""
+    """Rewards and ends of a batch of transitions, (B,) each."""
 
     rewards: Array
     terminated: Array
@@ -23,20 +23,20 @@ class Outcomes(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """What came of some windows, (B,) each."""
+    """Rewards and ends of a batch of n-step windows, (B,) each."""
 
     rewards: Array
-    """Discounted sums."""
+    """Discounted sums of rewards."""
     discounts: Array
-    """gamma ** (number of rows): the weight of what follows."""
+    """gamma ** (number of rows): the discount of the bootstrap value."""
     terminated: Array
     truncated: Array
     last: Array
-    """The row that ends each window: its next observation is the window's."""
+    """The last row of each window, whose next observation is the window's."""
 
 
 def check_n_step(n_step: int, gamma: float | None, capacity: int, num_envs: int) -> None:
-    """ConfigError unless windows of `n_step` can be drawn from `capacity` rows of `num_envs` environments."""
+    """Raise ConfigError unless windows of `n_step` can be sampled from `capacity` rows of `num_envs` environments."""
     if n_step < 1:
         raise ConfigError(f"n_step must be at least 1, not {n_step}")
     if gamma is not None and not 0.0 <= gamma <= 1.0:
@@ -57,10 +57,10 @@ def n_step_windows(
     outcomes: Callable[[Array], Outcomes],
     following: Callable[[Array], tuple[Array, Array]],
 ) -> Windows:
-    """Walk up to `n_step` rows from each of `rows`, all at once, and sum up.
+    """Sum up to `n_step` rewards from each of `rows` on, vectorised over rows.
 
-    `outcomes(rows)` tells what came of rows; `following(rows)` which rows came next in the same environments, and
-    where there is none to go on with.
+    `outcomes(rows)` returns rewards and ends of rows; `following(rows)` returns the next rows of the same environments
+    and whether they hold a transition.
     """
     rewards, terminated, truncated = outcomes(rows)
     total = rewards.astype(np.float64)
@@ -81,9 +81,9 @@ def n_step_windows(
 
 
 def closed_windows(ended: Array, skipped: Array) -> Array:
-    """Which of the newest rows (T, N) need not wait for more: their episode ends among them. Skipped rows never do.
+    """Which of the newest rows (T, N) have a complete window already, because their episode ends among them.
 
-    Nothing that follows a skipped row belongs to what came before it, so a window ends in front of one as well.
+    Skipped rows separate episodes, so a window also ends in front of one; they never start a window themselves.
     """
     over = ended.copy()
     over[:-1] |= skipped[1:]

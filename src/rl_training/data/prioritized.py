@@ -1,4 +1,4 @@
-"""The replay buffer that draws by priority: `ReplayBuffer` with `Priorities`, under one name."""
+"""Prioritised replay buffer: a `ReplayBuffer` with `Priorities`, under one name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl_training.data.storage import Shapes
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
-    """Proportional prioritisation; everything else is a `ReplayBuffer` and takes its keywords."""
+    """A `ReplayBuffer` with proportional prioritisation; it takes the same keywords, `priorities` excepted."""
 
     priorities: Priorities
 
@@ -29,7 +29,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @property
     def alpha(self) -> float:
-        """How much priorities count: 0 not at all, 1 fully. Holds for the priorities given from now on."""
+        """Prioritisation exponent: 0 is uniform sampling. Applies to priorities set from now on."""
         return self.priorities.alpha
 
     @alpha.setter
@@ -38,7 +38,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @property
     def beta(self) -> float:
-        """How much the weights make up for it: 0 not at all, 1 fully."""
+        """Importance-sampling exponent: 1 corrects the bias of prioritised sampling fully, 0 not at all."""
         return self.priorities.beta
 
     @beta.setter

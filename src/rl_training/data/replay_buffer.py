@@ -1,69 +1,54 @@
-"""Experience replay: a pre-allocated ring of transitions, drawn uniformly or by priority, as 1-step or n-step ones.
+"""Experience replay: a pre-allocated ring of transitions, sampled uniformly or by priority, 1-step or n-step.
 
-Next observations are stored beside the observations, not looked up in the following row: they stay right when that row
-is overwritten and when an episode ends. `terminated` and `truncated` are kept apart, so a learner can bootstrap where
-an episode was only cut off. Rows are never changed once they are stored, so a checkpoint writes only what is new.
+Next observations are stored beside the observations, not looked up in the following row: they stay correct when that
+row is overwritten and when an episode ends. `terminated` and `truncated` are separate, so a learner can bootstrap where
+an episode was only truncated. Stored rows never change, so a checkpoint writes only the new ones.
 
-Row g since the beginning is step g // num_envs of environment g % num_envs, and lies at index g % capacity: whatever
-needs the rows of one environment in order (n-step, sequences) finds the next one num_envs further on.
+Rows are numbered from the first one ever stored. Row g is step g // num_envs of environment g % num_envs and lies at
+index g % capacity, so n-step windows and sequences find the next row of the same environment num_envs further on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 
-from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.checkpointing.row_log import LogIdentity, RowLog
 from rl_training.data.n_step import Outcomes, check_n_step, closed_windows, n_step_windows
 from rl_training.data.priorities import Drawable, Priorities
+from rl_training.data.replay_options import ReplayKeywords, ReplayOptions
+from rl_training.data.replay_state import RingFormat
 from rl_training.data.sequence import draw_sequences
 from rl_training.data.storage import (
     DTypes,
+    Layout,
     Shapes,
     Tree,
     allocate,
     as_tuple,
     fit_capacity,
-    row_bytes,
     to_numpy,
     to_tensors,
     write,
 )
 from rl_training.data.sum_tree import BYTES_PER_WEIGHT
 from rl_training.seeding import generator_state, set_generator_state, stream
-from rl_training.types import Array, Carry, CheckpointError, ConfigError, Obs, StateDict, VectorStep
+from rl_training.types import Array, Carry, ConfigError, Obs, StateDict, VectorStep
 
 _FIELDS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
 _COLUMNS = (*_FIELDS, "skipped")
 _NONE: Array = np.empty(0, np.int64)
 
 
-def replay_memory_bytes(
-    capacity: int,
-    obs_shape: Shapes,
-    action_shape: Shapes,
-    *,
-    obs_dtype: DTypes = np.float32,
-    action_dtype: DTypes = np.float32,
-) -> int:
-    """Bytes a full ReplayBuffer takes: both observations, the action, a float32 reward and three flags per transition.
-
-    >>> replay_memory_bytes(1, 17, 6)
-    167
-    """
-    return capacity * (2 * row_bytes(obs_shape, obs_dtype) + row_bytes(action_shape, action_dtype) + 4 + 3)
-
-
 class ReplayBuffer:
     """The last `capacity` transitions; `add` one row or N, `sample` with replacement.
 
     Shapes are those of one environment's observation and action and may be dicts of shapes. Storage is NumPy in host
-    memory; samples are NumPy too, or torch tensors on `device` where one is given. With `n_step` above 1 the samples
-    are n-step transitions, and rows whose window is still open wait; with `gamma` they carry `discounts`. With
-    `priorities` they are drawn by priority. A capacity that does not fit into memory is refused before anything is
-    allocated, or made to fit (`on_memory="shrink"`); one that cannot hold a step of all environments is refused.
+    memory; samples are NumPy too, or torch tensors on `device` where one is given. The remaining keywords are the
+    fields of `ReplayOptions`: `n_step`, `gamma`, `priorities`, `on_memory`. A capacity that does not fit into memory is
+    refused before anything is allocated, unless it may shrink; one too small for a step of all environments is refused.
     """
 
     def __init__(
@@ -77,32 +62,28 @@ class ReplayBuffer:
         action_dtype: DTypes = np.float32,
         num_envs: int = 1,
         rng: np.random.Generator | None = None,
-        n_step: int = 1,
-        gamma: float | None = None,
-        priorities: Priorities | None = None,
-        on_memory: Literal["refuse", "shrink"] = "refuse",
+        **options: Unpack[ReplayKeywords],
     ) -> None:
+        self.layout = Layout(obs_shape, action_shape, obs_dtype, action_dtype, num_envs)
+        """What a stored row consists of."""
         self.device = device
         self.num_envs = num_envs
         self.rng = stream(0, "buffer") if rng is None else rng
-        self.n_step = n_step
-        self.gamma = gamma
-        self.priorities = priorities
-        self.on_memory = on_memory
-        self._layouts = {"obs": (obs_shape, obs_dtype), "actions": (action_shape, action_dtype)}
+        self.options = ReplayOptions(**options)
+        self.n_step = self.options.n_step
+        self.gamma = self.options.gamma
+        self.priorities = self.options.priorities
         self._key = next(iter(obs_shape)) if isinstance(obs_shape, Mapping) else ""
         self._row_shape = as_tuple(obs_shape[self._key] if isinstance(obs_shape, Mapping) else obs_shape)
         self._rows_per_step = None if num_envs == 1 else num_envs
-        self._allocate(fit_capacity(capacity, self._row_bytes(), on_memory=on_memory))
+        self._allocate(fit_capacity(capacity, self._row_bytes(), on_memory=self.options.on_memory))
 
     def _row_bytes(self) -> int:
         """Memory of one transition."""
-        (obs_shape, obs_dtype), (action_shape, action_dtype) = self._layouts["obs"], self._layouts["actions"]
-        row = replay_memory_bytes(1, obs_shape, action_shape, obs_dtype=obs_dtype, action_dtype=action_dtype)
-        return row + (0 if self.priorities is None else BYTES_PER_WEIGHT)
+        return self.layout.transition_bytes + (0 if self.priorities is None else BYTES_PER_WEIGHT)
 
     def _allocate(self, capacity: int) -> None:
-        """An empty ring."""
+        """Make the ring, empty."""
         if capacity < self.num_envs:
             raise ConfigError(
                 f"a buffer of {capacity} transitions cannot hold one step of {self.num_envs} environments"
@@ -110,21 +91,21 @@ class ReplayBuffer:
         check_n_step(self.n_step, self.gamma, capacity, self.num_envs)
         self.capacity = capacity
         self.memory_bytes = capacity * self._row_bytes()
-        self.obs = allocate((capacity,), *self._layouts["obs"])
-        self.next_obs = allocate((capacity,), *self._layouts["obs"])
-        self.actions = allocate((capacity,), *self._layouts["actions"])
+        self.obs = allocate((capacity,), *self.layout.obs)
+        self.next_obs = allocate((capacity,), *self.layout.obs)
+        self.actions = allocate((capacity,), *self.layout.actions)
         self.rewards: Array = np.zeros(capacity, np.float32)
         self.terminated: Array = np.zeros(capacity, np.bool_)
         self.truncated: Array = np.zeros(capacity, np.bool_)
         self.skipped: Array = np.zeros(capacity, np.bool_)
-        """Rows that are no transitions: the reset steps of NEXT_STEP environments. They keep the time in order."""
+        """Rows that hold no transition (the reset steps of NEXT_STEP environments) but keep the steps in order."""
         self._position = 0
         self._laps = 0
         self._size = 0
         self._num_skipped = 0
         self._skipped_waiting = 0
         self._in_step = True
-        self._lineage = Lineage()
+        self._identity = LogIdentity()
         self._known = Drawable(0, 0, _NONE, -1)
         if self.priorities is not None:
             self.priorities.attach(capacity)
@@ -132,7 +113,7 @@ class ReplayBuffer:
     # -- filling ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Transitions that can be drawn; of those whose n-step window is open, only what their episode's end closed."""
+        """Transitions that can be sampled: their n-step window is complete, or their episode has ended."""
         if self.n_step == 1:
             return self._size - self._num_skipped
         drawable = self._drawable()
@@ -141,17 +122,16 @@ class ReplayBuffer:
     def add(self, obs: Obs, action: Any, reward: Any, next_obs: Obs, done: Any, truncated: Any = False) -> None:
         """Copy in one transition, or N of them where everything has a leading axis of N. `done` means terminated.
 
-        Rows come in the order of time, one for each of `num_envs` environments. Any other number is fine as long as
-        nobody asks for n-step transitions or sequences.
+        Rows come in the order of time, one for each of `num_envs` environments. Any other number of rows is accepted
+        too, but then n-step transitions and sequences cannot be sampled.
         """
         start, capacity = self._position, self.capacity
         count = self._rows_of(obs)
         if count != self._rows_per_step:
             self._check_rows(1 if count is None else count)
         if count is None:
-            count = 1
+            count, stop = 1, start + 1
             rows: Any = start
-            stop = start + 1
         else:
             stop = start + count
             rows = slice(start, stop) if stop <= capacity else np.arange(start, stop) % capacity
@@ -172,10 +152,10 @@ class ReplayBuffer:
             self._size = min(self._size + count, capacity)
 
     def begin(self, obs: Obs, carry: Carry) -> None:
-        """A new stretch of collection; nothing to do, transitions stand for themselves."""
+        """Part of the collector's protocol; a replay buffer has nothing to prepare."""
 
     def store(self, step: VectorStep) -> None:
-        """Add what a collector saw. The reset rows of NEXT_STEP environments take their place but are never drawn."""
+        """Add one step from a collector. The reset rows of NEXT_STEP environments are stored but never sampled."""
         self.add(step.obs, step.actions, step.rewards, step.next_obs, step.terminated, step.truncated)
         if not step.valid.all():
             rows = np.arange(self._position - self.num_envs, self._position)[~step.valid]
@@ -183,10 +163,10 @@ class ReplayBuffer:
             self._num_skipped += len(rows)
 
     def drop_open_episodes(self) -> None:
-        """What comes next does not follow from the newest rows: a step that is no transition goes in between, like the
-        reset rows of NEXT_STEP environments. No window, sequence or episode reaches over it."""
+        """Mark a discontinuity: what is stored next does not continue the newest rows. A step without transitions is
+        inserted, like the reset rows of NEXT_STEP environments; no window, sequence or episode reaches across it."""
         if self._size < self.num_envs or not self._in_step:
-            return  # nothing to cut, or rows that nobody may join anyway
+            return  # nothing to cut, or rows that are never joined anyway
         newest = np.arange(self._written - self.num_envs, self._written) % self.capacity
         if self.skipped.take(newest).all():
             return
@@ -195,7 +175,7 @@ class ReplayBuffer:
         self.store(VectorStep(obs, self._read("actions", newest), rewards, none, none, none, none, obs))
 
     def _forget_skipped(self, rows: Any) -> None:
-        """The marks of rows that are about to be overwritten."""
+        """Clear the `skipped` marks of rows that are about to be overwritten."""
         self._num_skipped -= int(np.count_nonzero(self.skipped[rows]))
         self.skipped[rows] = False
 
@@ -210,24 +190,24 @@ class ReplayBuffer:
         raise ValueError(f"an observation has shape {shape}; this buffer takes {self._row_shape} or (N, *shape)")
 
     def _check_rows(self, count: int) -> None:
-        """Rows that are not one step of all environments: whole steps, or the time is no longer in order."""
+        """Check rows that are not exactly one step. Unless they are whole steps, their order in time is lost."""
         if count > self.capacity:
             raise ValueError(f"{count} transitions at once do not fit into a buffer of {self.capacity}")
         if count % self.num_envs:
             if self.n_step > 1:
                 raise ValueError(
-                    f"{count} rows are no whole steps of {self.num_envs} environments, which n-step transitions need"
+                    f"{count} rows are not whole steps of {self.num_envs} environments, which n-step transitions need"
                 )
             self._in_step = False
 
-    # -- drawing ------------------------------------------------------------------------------------------------------
+    # -- sampling -----------------------------------------------------------------------------------------------------
 
     def sample(self, batch_size: int, *, beta: float | None = None) -> dict[str, Tree]:
-        """`batch_size` transitions drawn with replacement: copies, under `obs actions rewards next_obs terminated
-        truncated`, with `discounts` where the buffer has a gamma.
+        """`batch_size` transitions sampled with replacement: copies, under `obs actions rewards next_obs terminated
+        truncated`, and `discounts` where the buffer has a gamma.
 
-        By priority: `weights` and `indices` too; the latter are for `update_priorities`. `beta` stands in for the
-        priorities' own.
+        With priorities also `weights` (importance sampling) and `indices` (for `update_priorities`); `beta` overrides
+        the exponent of the priorities for this batch.
         """
         index = self._draw(batch_size)
         batch = self._batch(index)
@@ -235,14 +215,14 @@ class ReplayBuffer:
             batch["weights"] = self.priorities.importance(index, beta)
             batch["indices"] = index + self.capacity * (self._laps - (index >= self._position))
         elif beta is not None:
-            raise ValueError("this replay buffer draws uniformly: there is no beta to set")
+            raise ValueError("this replay buffer samples uniformly: there is no beta to set")
         return self._as_asked(batch)
 
     def sample_sequences(self, batch_size: int, length: int) -> dict[str, Tree]:
-        """`batch_size` runs of `length` consecutive steps of one environment, (B, L, ...): the keys of a transition
-        (1-step, whatever `n_step` is), with `is_first` where an episode starts and `valid` where a step is one.
+        """`batch_size` sequences of `length` consecutive steps of one environment, (B, L, ...): the keys of a 1-step
+        transition, `is_first` where an episode starts, and `valid`, False where a row holds no transition.
 
-        Drawn uniformly among all that are whole. They reach over the ends of episodes, never over the write position.
+        Sampled uniformly among all complete ones. They may cross the ends of episodes, never the write position.
         """
         if not self._in_step:
             raise ValueError(f"sequences need rows added by whole steps of num_envs={self.num_envs} environments")
@@ -256,23 +236,23 @@ class ReplayBuffer:
         return self._as_asked(batch)
 
     def update_priorities(self, indices: Any, priorities: Any) -> None:
-        """Give transitions of a batch new priorities: its `indices`, and numbers from 0 on."""
+        """Set new priorities, finite and not negative, for the transitions of a batch, by its `indices`."""
         self._prioritized().update(to_numpy(indices), to_numpy(priorities))
 
     def _prioritized(self) -> Priorities:
         """The priorities, up to date with the ring."""
         if self.priorities is None:
-            raise ValueError("this replay buffer draws uniformly: it has no priorities to update")
+            raise ValueError("this replay buffer samples uniformly: it has no priorities to update")
         self.priorities.follow(self._drawable(), self.skipped if self._num_skipped else None)
         return self.priorities
 
     @property
     def _written(self) -> int:
-        """Rows since the beginning."""
+        """Number of rows ever written."""
         return self._laps * self.capacity + self._position
 
     def _draw(self, batch_size: int) -> Array:
-        """Where the transitions of a batch lie in the ring."""
+        """Ring indices of the transitions of a new batch."""
         if not len(self):
             what = f"holds no complete {self.n_step}-step transition" if self._size and self.n_step > 1 else "is empty"
             raise ValueError(f"the replay buffer {what}: add() transitions before sample()")
@@ -290,7 +270,7 @@ class ReplayBuffer:
         return index
 
     def _pick(self, drawable: Drawable, count: int) -> Array:
-        """Some drawable rows, uniformly."""
+        """Ring indices of `count` drawable rows, sampled uniformly."""
         complete = drawable.stop - drawable.start
         picks = self.rng.integers(complete + len(drawable.early), size=count)
         numbers = picks + drawable.start
@@ -300,7 +280,7 @@ class ReplayBuffer:
         return numbers % self.capacity
 
     def _drawable(self) -> Drawable:
-        """Which rows have a complete window, or one that their episode's end completed."""
+        """The rows whose n-step window is complete, or cut short by the end of their episode."""
         written = self._written
         start = written - self._size
         if self.n_step == 1:
@@ -317,7 +297,7 @@ class ReplayBuffer:
         return self._known
 
     def _batch(self, index: Array) -> dict[str, Tree]:
-        """The transitions that start at these places of the ring."""
+        """The transitions that start at these ring indices."""
         if self.n_step == 1:
             batch = {name: self._read(name, index) for name in _FIELDS}
             if self.gamma is not None:
@@ -336,7 +316,7 @@ class ReplayBuffer:
         }
 
     def _read(self, name: str, index: Array) -> Tree:
-        """Copies of rows. take is more than twice as fast as indexing with an array."""
+        """Copies of rows. `take` is more than twice as fast as indexing with an array."""
         tree = getattr(self, name)
         if isinstance(tree, dict):
             return {key: leaf.take(index, axis=0) for key, leaf in tree.items()}
@@ -346,7 +326,7 @@ class ReplayBuffer:
         return Outcomes(self.rewards.take(index), self.terminated.take(index), self.truncated.take(index))
 
     def _following(self, index: Array) -> tuple[Array, Array]:
-        """The next rows of the same environments, and whether they are transitions."""
+        """The next rows of the same environments, and whether they hold transitions."""
         after = (index + self.num_envs) % self.capacity
         return after, ~self.skipped.take(after)
 
@@ -358,14 +338,14 @@ class ReplayBuffer:
     # -- state --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> StateDict:
-        """Everything, exactly. Rows and priorities are views: write them or copy them before the next add."""
+        """The exact state. Rows and priorities are views: write or copy them before the next `add`."""
         written = self._written
         state: StateDict = {
-            "rows": RowLog(self._columns(), written - self._size, written, self._lineage),
+            "rows": RowLog(self._columns(), written - self._size, written, self._identity),
             "capacity": self.capacity,
             "num_envs": self.num_envs,
             "in_step": self._in_step,
-            "layout": self._layout(),
+            "layout": self._row_format(),
             "rng": generator_state(self.rng),
         }
         if self.priorities is not None:
@@ -373,11 +353,12 @@ class ReplayBuffer:
         return state
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        self._check_fits(state)
+        mine = RingFormat(self._row_format(), self.capacity, self.num_envs, self.priorities is not None)
+        mine.check(state, may_resize=self.options.on_memory == "shrink")
         if state["capacity"] != self.capacity:
             self._allocate(fit_capacity(int(state["capacity"]), self._row_bytes(), on_memory="refuse"))
         rows = state["rows"]
-        self._lineage = rows.copy_into(self._columns())
+        self._identity = rows.copy_into(self._columns())
         self._laps, self._position = divmod(int(rows.stop), self.capacity)
         self._size = int(rows.stop - rows.start)
         alive = np.zeros_like(self.skipped)
@@ -390,30 +371,6 @@ class ReplayBuffer:
         if self.priorities is not None:
             self.priorities.load_state_dict(state["priorities"], self._drawable())
 
-    def _check_fits(self, state: StateDict) -> None:
-        """CheckpointError unless the state is one of a buffer like this."""
-        for name, mine in self._layout().items():
-            saved = state["layout"].get(name, "nothing")
-            if saved != mine:
-                raise CheckpointError(
-                    f"saved '{name}' is {saved}, this run needs {mine}: the checkpoint belongs to another environment "
-                    "or buffer"
-                )
-        if state["capacity"] != self.capacity and self.on_memory != "shrink":
-            raise CheckpointError(
-                f"the saved replay buffer holds {state['capacity']:,} transitions, this one {self.capacity:,}: "
-                "resume with the same buffer.size"
-            )
-        if state["num_envs"] != self.num_envs:
-            raise CheckpointError(
-                f"the saved replay buffer has rows of {state['num_envs']} environments, this one of {self.num_envs}: "
-                "resume with the same env.num_envs"
-            )
-        if ("priorities" in state) != (self.priorities is not None):
-            kinds = ("uniform", "prioritised")
-            saved, mine = kinds["priorities" in state], kinds[self.priorities is not None]
-            raise CheckpointError(f"the saved replay buffer is {saved}, this one {mine}: resume with the same buffer")
-
     def _columns(self) -> dict[str, Array]:
         """The rings by name; a dict of them as "obs/key"."""
         columns: dict[str, Array] = {}
@@ -423,6 +380,6 @@ class ReplayBuffer:
             columns.update(leaves)
         return columns
 
-    def _layout(self) -> dict[str, str]:
-        """What a row is made of, to be compared at a resume."""
+    def _row_format(self) -> dict[str, str]:
+        """The columns of a row with their dtypes and shapes, compared at a resume."""
         return {name: f"{ring.dtype}{list(ring.shape[1:])}" for name, ring in self._columns().items()}

@@ -1,7 +1,7 @@
-"""One rollout of T steps in N environments: what the collector saw, as arrays (T, N, ...).
+"""One rollout of T steps in N environments, as arrays (T, N, ...).
 
-It stores and hands out; values, log-probabilities and advantages are the algorithm's business (`returns.gae`). For
-loops of your own that keep them beside the data there are arrays for them too, allocated when first touched, and
+It only stores; values, log-probabilities and advantages are computed by the algorithm (`numerics.returns.gae`). Custom
+training loops that keep them beside the data find arrays for them here, allocated lazily, and
 `compute_returns_and_advantages`, a thin call of the same `gae`.
 """
 
@@ -13,14 +13,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_training.data.storage import DTypes, Shapes, Tree, allocate, map_tree, read, to_numpy, to_tensors, write
+from rl_training.data.storage import (
+    DTypes,
+    FieldLayout,
+    Layout,
+    Shapes,
+    Tree,
+    allocate,
+    map_tree,
+    read,
+    to_numpy,
+    to_tensors,
+    write,
+)
 from rl_training.numerics.returns import gae
 from rl_training.seeding import stream
 from rl_training.types import Array, Batch, Carry, Obs, VectorStep
 
 
 class _Field:
-    """A stored array as an attribute: made when first read; assigning to it copies into it (arrays or tensors)."""
+    """A stored array as an attribute: allocated lazily; assigning an array or tensor copies into it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -35,8 +47,8 @@ class _Field:
 class RolloutBuffer:
     """Filled by a collector (`begin`, then `store` per step, then `as_batch`), or by hand through its attributes.
 
-    Shapes are those of one environment's observation and action and may be dicts of shapes; `data.storage.layout` makes
-    them from a space. Storage is NumPy; torch tensors where a `device` is given.
+    Shapes are those of one environment's observation and action and may be dicts of shapes; `data.Layout.of` makes them
+    from spaces. Storage is NumPy; torch tensors where a `device` is given.
     """
 
     obs = _Field()
@@ -68,26 +80,27 @@ class RolloutBuffer:
         self.device = device
         self.rng = stream(0, "buffer") if rng is None else rng
         """Shuffles `minibatches`."""
-        self._layouts: dict[str, tuple[Shapes, DTypes]] = {
-            "obs": (obs_shape, obs_dtype),
-            "actions": (action_shape, action_dtype),
+        self.layout = Layout(obs_shape, action_shape, obs_dtype, action_dtype, num_envs)
+        self._fields: dict[str, FieldLayout] = {
+            "obs": self.layout.obs,
+            "actions": self.layout.actions,
             **dict.fromkeys(("dones", "truncated", "is_first", "valid"), ((), np.bool_)),
             **dict.fromkeys(("rewards", "logprobs", "values", "advantages", "returns"), ((), np.float32)),
         }
         self._arrays: dict[str, Tree] = {}
         self._extras: dict[str, Tree] = {}
-        self._last_obs = allocate((num_envs,), obs_shape, obs_dtype, device)
-        self._empty_final = allocate((0,), obs_shape, obs_dtype)
+        self._last_obs = allocate((num_envs,), *self.layout.obs, device)
+        self._empty_final = allocate((0,), *self.layout.obs)
         for name in ("obs", "actions", "rewards", "dones", "truncated", "is_first", "valid"):
             self._field(name)
         write(self._arrays["valid"], ..., True)
         self.begin(self._last_obs, {})
 
-    # -- the collector's side -----------------------------------------------------------------------------------------
+    # -- filled by a collector ----------------------------------------------------------------------------------------
 
     def begin(self, obs: Obs, carry: Carry) -> None:
-        """Start anew, over the last rollout. `carry` is the policy's memory before the first step; `obs`, what it will
-        see there, arrives again with that step."""
+        """Start a new rollout, overwriting the last. `carry` is the policy's memory before the first step; `obs` is
+        ignored, because the first `store` brings it again."""
         self._position = 0
         self._initial_carry = {key: np.array(value) for key, value in carry.items()}
         self._final_obs: list[Tree] = []
@@ -135,7 +148,7 @@ class RolloutBuffer:
         return batch
 
     def _finals(self) -> tuple[Tree, Tree]:
-        """(K, ...) observations that ended an episode and (K,) the flat row t * N + i each of them followed."""
+        """Final observations of episodes (K, ...), and the flat row t * N + i that each of them follows (K,)."""
         index = np.concatenate(self._final_index) if self._final_index else np.zeros(0, np.int64)
         if isinstance(self._empty_final, dict):
             final: Tree = {
@@ -159,20 +172,20 @@ class RolloutBuffer:
             write(self._extras[name], t, value)
 
     def _allocate_extra(self, name: str, value: Array) -> Tree:
-        if name in (*self._layouts, "terminated", "final_obs", "final_index", "last_obs", "initial_carry"):
+        if name in (*self._fields, "terminated", "final_obs", "final_index", "last_obs", "initial_carry"):
             raise ValueError(f"a policy's extra cannot be called '{name}': a rollout batch has that key already")
         return allocate((self.num_steps,), value.shape, value.dtype, self.device)
 
-    # -- the side for loops of one's own ------------------------------------------------------------------------------
+    # -- for custom training loops ------------------------------------------------------------------------------------
 
     def compute_returns_and_advantages(
         self, last_value: Any, gamma: float, gae_lambda: float, next_values: npt.ArrayLike | None = None
     ) -> None:
         """Fill `advantages` and `returns` from `rewards values dones truncated`; the chain is cut at both kinds of end.
 
-        `next_values[t]` (T, N) is V of the observation that truly followed row t. Without it V of the next row is taken
-        and `last_value` (N,) behind the last one, which is right except behind a truncated row: there the next row
-        already belongs to another episode, so pass `next_values` where episodes are truncated.
+        `next_values[t]` (T, N) is V of the true successor of row t. Without it, V of the next row is used and
+        `last_value` (N,) after the last one. That is wrong after a truncated row, whose next row belongs to another
+        episode, so pass `next_values` where episodes are truncated.
         """
         length = self._position or self.num_steps
         rows = ("rewards", "values", "dones", "truncated", "valid")
@@ -206,6 +219,6 @@ class RolloutBuffer:
     def _field(self, name: str) -> Tree:
         array = self._arrays.get(name)
         if array is None:
-            array = allocate((self.num_steps, self.num_envs), *self._layouts[name], self.device)
+            array = allocate((self.num_steps, self.num_envs), *self._fields[name], self.device)
             self._arrays[name] = array
         return array

@@ -1,4 +1,4 @@
-"""Runs of consecutive steps of one environment out of a ring, for learners with a memory."""
+"""Sampling sequences of consecutive steps of one environment from a ring, for recurrent learners and world models."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rl_training.types import Array
 def draw_sequences(
     first: int, written: int, num_envs: int, batch_size: int, length: int, rng: np.random.Generator
 ) -> Array:
-    """Numbers (B, L) of rows, drawn uniformly among the runs of `length` steps that lie within rows [first, written).
+    """Row numbers (B, L), sampled uniformly among the sequences of `length` steps within rows [first, written).
 
-    Once rows have been overwritten, the oldest step starts no run: whether an episode began there is no longer known.
+    Once rows have been overwritten, no sequence starts at the oldest step: whether an episode began there is unknown.
     """
     start = first + num_envs if first else 0
     stop = written - (length - 1) * num_envs
     if length < 1 or stop <= start:
         raise ValueError(
-            f"the replay buffer holds no run of {length} steps yet: it has {(written - first) // num_envs} of each of "
-            f"{num_envs} environments"
+            f"the replay buffer holds no sequence of {length} steps yet: it has {(written - first) // num_envs} steps "
+            f"of each of {num_envs} environments"
         )
     starts = rng.integers(start, stop, size=batch_size)
     return starts[:, None] + num_envs * np.arange(length)

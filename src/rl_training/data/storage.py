@@ -1,7 +1,7 @@
-"""What the buffers share: arrays for a shape or for a dict of shapes, and the few verbs on them.
+"""What the buffers share: the `Layout` of a transition, allocation, and reading and writing arrays or dicts of arrays.
 
-A "tree" here is one array or a dict of arrays, never deeper. The only file of `data/` that knows torch, and only where
-a `device` was given.
+A "tree" here is one array or a dict of arrays, never deeper. This is the only file of `data/` that imports torch, and
+it does so only for buffers with a `device`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
@@ -24,12 +25,66 @@ DTypes = DType | Mapping[str, DType]
 Tree = Any
 """One array (NumPy, or torch where a device was given) or a dict of them."""
 
+FieldLayout = tuple[Shapes, DTypes]
+"""Shapes and dtypes of one field of a transition."""
+
 MEMORY_SHARE = 0.9
-"""Part of the free memory a buffer may plan with; the rest is for the networks and everybody else."""
+"""Fraction of the free memory that a buffer may take; the rest is left to the networks and to other processes."""
 
 
-def layout(space: SpaceSpec) -> tuple[Shapes, DTypes]:
-    """(shapes, dtypes) of a space, as the buffers take them: `obs_shape, obs_dtype = layout(observation_space)`."""
+class LayoutKeywords(TypedDict):
+    """The keywords by which every buffer, built-in or registered by a user, is told its layout."""
+
+    obs_shape: Shapes
+    action_shape: Shapes
+    obs_dtype: DTypes
+    action_dtype: DTypes
+    num_envs: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one step consists of: shapes and dtypes of one environment's observation and action, and the number of
+    environments. Shapes may be dicts of shapes; one dtype stands for all keys of such a dict."""
+
+    obs_shape: Shapes
+    action_shape: Shapes
+    obs_dtype: DTypes = np.float32
+    action_dtype: DTypes = np.float32
+    num_envs: int = 1
+
+    @classmethod
+    def of(cls, observation_space: SpaceSpec, action_space: SpaceSpec, num_envs: int = 1) -> Layout:
+        """The layout of two spaces: `RolloutBuffer(num_steps=128, **Layout.of(...).keywords())`."""
+        (obs_shape, obs_dtype), (action_shape, action_dtype) = layout(observation_space), layout(action_space)
+        return cls(obs_shape, action_shape, obs_dtype, action_dtype, num_envs)
+
+    @property
+    def obs(self) -> FieldLayout:
+        return self.obs_shape, self.obs_dtype
+
+    @property
+    def actions(self) -> FieldLayout:
+        return self.action_shape, self.action_dtype
+
+    @property
+    def transition_bytes(self) -> int:
+        """Memory of one stored transition: both observations, the action, a float32 reward and three flags."""
+        return 2 * row_bytes(*self.obs) + row_bytes(*self.actions) + 4 + 3
+
+    def keywords(self) -> LayoutKeywords:
+        """The layout as the keyword arguments of a buffer's constructor."""
+        return {
+            "obs_shape": self.obs_shape,
+            "action_shape": self.action_shape,
+            "obs_dtype": self.obs_dtype,
+            "action_dtype": self.action_dtype,
+            "num_envs": self.num_envs,
+        }
+
+
+def layout(space: SpaceSpec) -> FieldLayout:
+    """(shapes, dtypes) of one space, as the buffers take them: `obs_shape, obs_dtype = layout(observation_space)`."""
     if isinstance(space, DictSpec):
         leaves = space.spaces.items()
         return {key: leaf.shape for key, leaf in leaves}, {key: leaf.dtype for key, leaf in leaves}
@@ -37,7 +92,7 @@ def layout(space: SpaceSpec) -> tuple[Shapes, DTypes]:
 
 
 def allocate(lead: tuple[int, ...], shapes: Shapes, dtypes: DTypes, device: Any = None) -> Tree:
-    """Zeros (*lead, *shape) for every leaf. Pages are taken from the system only when they are first written."""
+    """Zeros (*lead, *shape) for every leaf. The system provides memory pages only when they are first written."""
     if isinstance(shapes, Mapping):
         return {key: allocate(lead, shape, _dtype(dtypes, key), device) for key, shape in shapes.items()}
     array = np.zeros((*lead, *as_tuple(shapes)), _dtype(dtypes))
@@ -51,18 +106,34 @@ def row_bytes(shapes: Shapes, dtypes: DTypes) -> int:
     return math.prod(as_tuple(shapes)) * _dtype(dtypes).itemsize
 
 
+def replay_memory_bytes(
+    capacity: int,
+    obs_shape: Shapes,
+    action_shape: Shapes,
+    *,
+    obs_dtype: DTypes = np.float32,
+    action_dtype: DTypes = np.float32,
+) -> int:
+    """Memory of a full ReplayBuffer: both observations, the action, a float32 reward and three flags per transition.
+
+    >>> replay_memory_bytes(1, 17, 6)
+    167
+    """
+    return capacity * Layout(obs_shape, action_shape, obs_dtype, action_dtype).transition_bytes
+
+
 def as_tuple(shape: Shape) -> tuple[int, ...]:
     """4 -> (4,)"""
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 def _dtype(dtypes: DTypes, key: str = "") -> np.dtype[Any]:
-    """The dtype of one leaf; a single dtype stands for all leaves."""
+    """The dtype of one leaf; a single dtype applies to all leaves."""
     return np.dtype(dtypes[key] if isinstance(dtypes, Mapping) else dtypes)
 
 
 def map_tree(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """`function` of every leaf."""
+    """Apply `function` to every leaf."""
     if isinstance(tree, dict):
         return {key: function(leaf) for key, leaf in tree.items()}
     return function(tree)
@@ -103,7 +174,7 @@ def to_tensors(tree: Tree, device: Any) -> Tree:
 def fit_capacity(
     capacity: int, bytes_per_row: int, *, on_memory: Literal["refuse", "shrink"], available: Room | None = None
 ) -> int:
-    """`capacity` if that many rows fit into memory; otherwise ConfigError with the numbers, or as many as do fit."""
+    """Rows to allocate: `capacity` if it fits into memory; otherwise ConfigError or, with "shrink", as many as fit."""
     if capacity < 1:
         raise ConfigError(f"a buffer must hold at least 1 transition, not {capacity}: set buffer.size")
     found = memory_limits.room() if available is None else available
@@ -113,7 +184,7 @@ def fit_capacity(
     fits = budget // bytes_per_row
     if on_memory == "shrink" and fits > 0:
         warnings.warn(
-            f"the buffer holds {fits:,} transitions instead of {capacity:,}: {_gigabytes(budget)} can be had "
+            f"the buffer holds {fits:,} transitions instead of {capacity:,}: {_gigabytes(budget)} available "
             f"({found.limit})",
             UserWarning,
             stacklevel=2,
@@ -121,18 +192,18 @@ def fit_capacity(
         return fits
     raise ConfigError(
         f"a buffer of {capacity:,} transitions x {bytes_per_row} bytes needs {_gigabytes(capacity * bytes_per_row)}, "
-        f"{_gigabytes(budget)} can be had ({found.limit}): set buffer.size to at most {fits:,}, or buffer.on_memory "
+        f"{_gigabytes(budget)} available ({found.limit}): set buffer.size to at most {fits:,}, or buffer.on_memory "
         "to 'shrink'"
     )
 
 
 def check_rollout_memory(num_steps: int, num_envs: int, bytes_per_row: int) -> None:
-    """ConfigError with the numbers unless a rollout of num_steps x num_envs rows fits into memory."""
+    """Raise ConfigError, with the sizes, unless a rollout of num_steps x num_envs rows fits into memory."""
     needed, found = num_steps * num_envs * bytes_per_row, memory_limits.room()
     if needed > (budget := int(MEMORY_SHARE * found.bytes)):
         raise ConfigError(
             f"a rollout of {num_steps:,} steps in {num_envs:,} environments needs {_gigabytes(needed)}, "
-            f"{_gigabytes(budget)} can be had ({found.limit}): lower hparams.num_steps or env.num_envs"
+            f"{_gigabytes(budget)} available ({found.limit}): lower hparams.num_steps or env.num_envs"
         )
 
 

@@ -1,8 +1,8 @@
 """A sum tree over non-negative float64 weights, every operation vectorised over a batch.
 
 Each level holds the pairwise sums of the one below it; the highest has at most 1024 nodes and is searched as one
-cumulative sum. Sums are always taken anew from the two children, never adjusted by differences, so no error builds up,
-and a tree filled at once equals one that was changed weight by weight, bit for bit.
+cumulative sum. Sums are always recomputed from the two children, never adjusted by differences, so rounding errors do
+not accumulate, and a tree filled at once equals one that was changed weight by weight, bit for bit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from rl_training.types import Array
 
 TOP = 1024
-"""Nodes of the highest level, at most: a cumulative sum over so many costs as much as two levels of descent."""
+"""Maximum number of nodes of the highest level: a cumulative sum over them costs as much as two levels of descent."""
 BYTES_PER_WEIGHT = 16
 """The weight itself, and its share of the sums above it."""
 
 
 class SumTree:
-    """Weights by index, their total, and which index a point between 0 and the total falls on."""
+    """Weights by index, their total, and the inverse of their cumulative sum."""
 
     def __init__(self, size: int) -> None:
         self.levels: list[Array] = [np.zeros(size + size % 2)]
@@ -32,12 +32,12 @@ class SumTree:
 
     @property
     def weights(self) -> Array:
-        """All weights, to be read; there may be one more than indices, which is 0."""
+        """All weights, read-only; padded with one 0 where their number is odd."""
         return self.levels[0]
 
     @property
     def edges(self) -> Array:
-        """Where the nodes of the highest level begin and end: 0, ..., the total."""
+        """Cumulative sums of the highest level: 0, ..., the total. Computed lazily."""
         if self._edges is None:
             self._edges = np.zeros(len(self.levels[-1]) + 1)
             np.cumsum(self.levels[-1], out=self._edges[1:])
@@ -48,7 +48,7 @@ class SumTree:
         return float(self.edges[-1])
 
     def set(self, indices: Array, weights: Array) -> None:
-        """Give these indices these weights; where an index stands twice, the last weight counts."""
+        """Set weights; where an index occurs twice, the last weight counts."""
         self._edges = None
         self.levels[0][indices] = weights
         for below, above in pairwise(self.levels):
@@ -59,7 +59,7 @@ class SumTree:
             above[indices] = below.take(left) + below.take(left + 1)
 
     def fill(self, weights: Array) -> None:
-        """Give the first indices these weights and all others none."""
+        """Set the first weights and clear all others."""
         self._edges = None
         self.levels[0][: len(weights)], self.levels[0][len(weights) :] = weights, 0.0
         for below, above in pairwise(self.levels):
@@ -75,13 +75,13 @@ class SumTree:
         points -= self.edges.take(nodes)
         found = self._descend(nodes, points)
         weights = self.levels[0].take(found)
-        if weights.min() == 0.0:  # rounding has put the point at the end of its branch, or behind it
+        if weights.min() == 0.0:  # rounding put the point at the end of its branch, or beyond it
             empty = weights == 0.0
             found[empty] = self._descend(nodes[empty], points[empty], careful=True)
         return found
 
     def _descend(self, nodes: Array, points: Array, *, careful: bool = False) -> Array:
-        """From nodes of the highest level to the weights; `careful` never enters a branch that weighs nothing."""
+        """Descend from nodes of the highest level to the weights; `careful` never enters a branch of weight 0."""
         nodes, points = nodes.copy(), points.copy()
         for level in self.levels[-2::-1]:
             nodes += nodes

@@ -1,6 +1,7 @@
 """Environments: factory, wrappers, exact resume, vector environments, probes, checks; see the README beside this."""
 
-from rl_training.envs.check_env import Report, check_env
+from rl_training.envs.base import BaseEnvironment, BaseWrapper
+from rl_training.envs.check_env import EnvReport, check_env
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.factory import EnvironmentFactory, EnvThunk, make_env, make_vector_env
 from rl_training.envs.probes import PROBES, Probe, register_probes
@@ -18,11 +19,13 @@ __all__ = [
     "EnvThunk",
     "EpisodeLog",
     "space_spec",
+    "BaseEnvironment",
+    "BaseWrapper",
     "NormalizeObservations",
     "NormalizeRewards",
     "FrameStack",
     "check_env",
-    "Report",
+    "EnvReport",
     "replay_is_exact",
     "replay_difference",
     "list_envs",

@@ -6,7 +6,6 @@ Random actions, no learning. `advise` is pure: it only reads the rates.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -19,28 +18,29 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.config.schema import TrainConfig
 from rl_training.envs.factory import EnvThunk, make_vector_env
 from rl_training.envs.replay_check import sample_action
+from rl_training.system.machine import usable_cores
 from rl_training.types import ACTION_MASK, Array, RLTrainingError
 
 Vectorization = Literal["sync", "async", "native"]
 
 MARGIN = 1.2
-"""How many times faster than sync another way must be to be advised: sync is simpler, and less is noise."""
+"""Speed-up over sync that another vectorization needs to be recommended: sync is simpler, and less is noise."""
 POOL = 64
-"""Random action batches that are drawn beforehand and taken in turn."""
+"""Number of random actions that are drawn beforehand and cycled through."""
 WARMUP_FRACTION = 0.1
-"""Part of the measuring time that is stepped first and not counted."""
+"""Share of the measuring time spent on warm-up steps that are not counted."""
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """One environment by itself, with its wrappers."""
+    """Cost of a single environment with its wrappers."""
 
     step_us: float
     """Microseconds per step."""
     reset_us: float
     """Microseconds per reset."""
     episode_length: float | None
-    """Mean steps per episode under random actions; None if none ended."""
+    """Mean steps per episode under random actions; None if no episode ended."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Rate:
     num_envs: int
     vectorization: Vectorization
     num_workers: int
-    """Worker processes; 0 where everything happens in this one."""
+    """Worker processes; 0 if the environments run in this one."""
     steps_per_second: float
 
     @property
@@ -60,33 +60,33 @@ class Rate:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to choose for so many environments."""
+    """The recommended vectorization for one number of environments."""
 
     num_envs: int
     vectorization: Vectorization
     num_workers: int
     times_sync: float
-    """Its speed relative to sync."""
+    """Speed relative to sync."""
     reason: str
 
 
 @dataclass
 class EnvSpeed:
-    """Everything `rl bench` found out."""
+    """Result of `rl bench`."""
 
     env_id: str
     cores: int
     cost: StepCost
     rates: list[Rate] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Vectorization to why it could not be measured."""
+    """Vectorizations that could not be measured, with the reason."""
     advice: list[Advice] = field(default_factory=list)
 
 
 def measure_env(
     cfg: TrainConfig, num_envs: Sequence[int], seconds: float, report: Callable[[str], None] = lambda line: None
 ) -> EnvSpeed:
-    """Step the environment of `cfg` in every way there is, `seconds` each; `report` hears what comes next."""
+    """Measure every vectorization of the environment of `cfg`, `seconds` each; `report` gets a line before each."""
     cores = usable_cores()
     report("one environment")
     speed = EnvSpeed(cfg.env_id, cores, measure_single(cfg, seconds))
@@ -107,13 +107,8 @@ def measure_env(
     return speed
 
 
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def candidates(num_envs: Sequence[int], cores: int) -> Iterator[tuple[int, tuple[Vectorization, int]]]:
-    """(number of environments, (vectorization, workers)); a lone environment gains nothing from a worker."""
+    """(number of environments, (vectorization, workers)) to measure; a single environment gets no workers."""
     for count in num_envs:
         yield count, ("sync", 0)
         for workers in worker_counts(count, cores):
@@ -135,7 +130,7 @@ def worker_counts(num_envs: int, cores: int) -> list[int]:
 
 
 def measure_single(cfg: TrainConfig, seconds: float) -> StepCost:
-    """Time steps and resets of one environment apart."""
+    """Time the steps and the resets of one environment separately."""
     plain = replace(cfg.env, vectorization="sync")
     with closing(EnvThunk(cfg.env_id, plain, cfg.seed, plugins=cfg.plugins)()) as env:
         rng = np.random.default_rng(cfg.seed)
@@ -163,7 +158,7 @@ def measure_single(cfg: TrainConfig, seconds: float) -> StepCost:
 
 
 def in_turn(draw: Callable[[Any], Any], obs: Any) -> Callable[[Any], Any]:
-    """`draw(obs)` at each step where a mask in `obs` decides; else some draws beforehand, handed out in turn."""
+    """Function from observation to action: `draw` itself if `obs` has an action mask, else a pool drawn beforehand."""
     if isinstance(obs, dict) and ACTION_MASK in obs:
         return draw
     pool = itertools.cycle([draw(obs) for _ in range(POOL)])
@@ -180,7 +175,7 @@ def measure_vector(cfg: TrainConfig, num_envs: int, seconds: float) -> float:
 
 
 class Player:
-    """Steps a vector environment with random actions, whatever its autoreset mode."""
+    """Steps a vector environment with random actions, in any autoreset mode."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], rng: np.random.Generator) -> None:
         self.env = env
@@ -197,13 +192,13 @@ class Player:
         return np.stack([sample_action(self.env.single_action_space, self.rng, row) for row in rows])
 
     def play(self, seconds: float) -> tuple[int, float]:
-        """Step for so long, at least once; (env steps, seconds spent in the environment)."""
+        """Step for `seconds`, at least once; returns (env steps, seconds spent in the environment)."""
         env_steps, busy = 0, 0.0
         deadline = perf_counter() + seconds
         while env_steps == 0 or perf_counter() < deadline:
             actions = self.choose(self.obs)
             if self.autoreset is AutoresetMode.NEXT_STEP:
-                env_steps += int((~self.ended).sum())  # rows that ended are only reset by this step
+                env_steps += int((~self.ended).sum())  # this step only resets rows that ended
             else:
                 env_steps += self.env.num_envs
             began = perf_counter()
@@ -219,7 +214,7 @@ class Player:
 
 
 def advise(rates: Sequence[Rate], cost: StepCost) -> Advice:
-    """The fastest way for one number of environments, if it beats sync by enough."""
+    """The fastest vectorization for one number of environments; sync unless another beats it by MARGIN."""
     sync = next(rate for rate in rates if rate.vectorization == "sync")
     best = max(rates, key=lambda rate: rate.steps_per_second)
     if best.steps_per_second < MARGIN * sync.steps_per_second:
@@ -233,11 +228,11 @@ def reason_for(best: Rate, sync: Rate, rates: Sequence[Rate], cost: StepCost) ->
     if best.vectorization == "native":
         return (
             f"{times:.1f} times as fast as sync: one call steps all of them "
-            "(it takes no wrappers per environment and has random numbers of its own)"
+            "(it takes no per-environment wrappers and has its own random generator)"
         )
     if best.vectorization == "async":
         return (
-            f"{times:.1f} times as fast as sync: a step of {duration(cost.step_us)} is worth "
+            f"{times:.1f} times as fast as sync: a step of {duration(cost.step_us)} outweighs "
             f"a message to {'a worker' if best.num_workers == 1 else 'the workers'}"
         )
     fastest = {rate.vectorization: rate for rate in sorted(rates, key=lambda rate: rate.steps_per_second)}
@@ -251,7 +246,7 @@ def reason_for(best: Rate, sync: Rate, rates: Sequence[Rate], cost: StepCost) ->
 
 
 def duration(microseconds: float) -> str:
-    """Microseconds as a person reads them.
+    """A duration in a readable unit.
 
     >>> duration(9.14), duration(2500.0)
     ('9.1 µs', '2.5 ms')

@@ -1,8 +1,8 @@
-"""A leak in Box2D's Python binding, closed.
+"""Works around a memory leak in Box2D's Python binding.
 
-A fixture definition takes its shape away from Python and never frees it: a LunarLander reset loses fourteen shapes,
-1.6 kB. Small as they are, they end up between the large blocks that learning takes and gives back, so the heap cannot
-join these again and grows by far more: PPO grew by 40 MB per 100,000 steps.
+Assigning a shape to a fixture definition takes its ownership away from Python, and nothing frees it: each LunarLander
+reset leaks fourteen shapes, 1.6 kB. They fragment the heap between the large blocks that learning allocates and frees,
+so the process grows by far more: 40 MB per 100,000 steps of PPO.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 from typing import Any
 
 OWNED = "owned_shape"
-"""Where a fixture definition keeps the shape that it was given."""
+"""Attribute of a fixture definition that keeps its shape alive."""
 
 
 def free_shapes() -> None:
-    """Let a shape live as long as Python or a fixture definition has it; does nothing where Box2D is not loaded.
+    """Make Python the owner of shapes in fixture definitions again; does nothing if Box2D is not loaded.
 
     A fixture copies the shape of its definition, so nothing else refers to the original.
     """
@@ -25,7 +25,7 @@ def free_shapes() -> None:
 
 
 class OwnedShape(property):
-    """`b2FixtureDef.shape`, with the definition as an owner of the shape."""
+    """Replaces `b2FixtureDef.shape`: the definition holds a reference to its shape, and Python frees it."""
 
     def __init__(self, binding: property) -> None:
         def get(definition: Any) -> Any:
@@ -34,7 +34,7 @@ class OwnedShape(property):
 
         def set_(definition: Any, shape: Any) -> None:
             owned = shape is not None and shape.thisown
-            binding.__set__(definition, shape)  # the binding marks the shape as no longer Python's
+            binding.__set__(definition, shape)  # the binding sets `thisown` to False
             if owned:
                 shape.thisown = True
             vars(definition)[OWNED] = shape

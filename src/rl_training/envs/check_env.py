@@ -1,7 +1,7 @@
-"""What is wrong with an environment, all at once and in words that say what to change.
+"""`check_env`: finds every problem of an environment in one pass, and says for each what to change.
 
-Errors break learning or an exact resume; warnings are things to know. Nothing here is needed to train: it is for the
-author of an environment.
+Errors break learning or an exact resume; warnings are good to know. It is for authors of environments; training does
+not need it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from rl_training.system.error_text import describe
 from rl_training.types import ACTION_MASK, EnvError, RLTrainingError
 
 STEPS = 200
-"""Steps of one look at an environment."""
+"""Number of steps in one pass over an environment."""
 
 
 @dataclass
-class Report:
-    """What `check_env` found; each finding once."""
+class EnvReport:
+    """Findings of `check_env`, each once."""
 
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Report:
             self.warnings.append(text)
 
     def raise_for_errors(self) -> None:
-        """EnvError with every error, if there are any."""
+        """Raise an EnvError with all errors, if there are any."""
         if self.errors:
             raise EnvError("the environment has problems:\n" + "\n".join(f"  - {text}" for text in self.errors))
 
@@ -62,16 +62,16 @@ class Report:
 
 
 class _TooBrokenError(Exception):
-    """The environment is too broken to look further; the report says why."""
+    """Ends the check early; the report says why."""
 
 
-def check_env(env: str | Callable[..., Any] | Env, cfg: EnvConfig | None = None, *, seed: int = 0) -> Report:
-    """Look at an environment: an id, a class or function, or an instance (which is used and left open).
+def check_env(env: str | Callable[..., Any] | Env, cfg: EnvConfig | None = None, *, seed: int = 0) -> EnvReport:
+    """Check an environment: an id, a class or function, or an instance (which is stepped and not closed).
 
     Checks the spaces, the types and values that reset and step return, determinism under a seed, the exactness of a
     replay and rendering. `print(check_env("my_package.my_module:MyEnv"))`, or `.raise_for_errors()` in a test.
     """
-    report = Report()
+    report = EnvReport()
     cfg = cfg or EnvConfig()
     with suppress(_TooBrokenError):
         if isinstance(env, gym.Env):
@@ -81,7 +81,7 @@ def check_env(env: str | Callable[..., Any] | Env, cfg: EnvConfig | None = None,
     return report
 
 
-def _check_source(env: str | Callable[..., Any], cfg: EnvConfig, report: Report, seed: int) -> None:
+def _check_source(env: str | Callable[..., Any], cfg: EnvConfig, report: EnvReport, seed: int) -> None:
     first = _attempt(report, "building it", lambda: make_replayable(build_base(env, cfg, None)))
     try:
         _check(first, report, seed)
@@ -92,7 +92,7 @@ def _check_source(env: str | Callable[..., Any], cfg: EnvConfig, report: Report,
     _check_render(env, first, cfg, report)
 
 
-def _attempt(report: Report, what: str, call: Callable[[], Any]) -> Any:
+def _attempt(report: EnvReport, what: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except RLTrainingError as error:
@@ -102,7 +102,7 @@ def _attempt(report: Report, what: str, call: Callable[[], Any]) -> Any:
     raise _TooBrokenError
 
 
-def _check(env: Env, report: Report, seed: int) -> None:
+def _check(env: Env, report: EnvReport, seed: int) -> None:
     _check_spaces(env, report)
     _check_signature(env, report)
     trace = _play(env, report, seed)
@@ -114,15 +114,15 @@ def _check(env: Env, report: Report, seed: int) -> None:
     if difference is not None and strategy_of(env) == "replay":
         report.error(
             f"the same seed and actions do not give the same episode: {difference}. Draw every random number from "
-            "self.np_random after super().reset(seed=seed), and start every variable anew in reset(). (If the world "
-            "behind it cannot repeat itself, declare `resume_strategy = 'restart'` on the class)"
+            "self.np_random after super().reset(seed=seed), and initialise every variable in reset(). (If it cannot be "
+            "made deterministic, declare `resume_strategy = 'restart'` on the class)"
         )
 
 
 # -- before the first step --------------------------------------------------------------------------------------------
 
 
-def _check_spaces(env: Env, report: Report) -> None:
+def _check_spaces(env: Env, report: EnvReport) -> None:
     for name in ("observation_space", "action_space"):
         space = getattr(env, name, None)
         if not isinstance(space, spaces.Space):
@@ -136,7 +136,7 @@ def _check_spaces(env: Env, report: Report) -> None:
         report.warn("open episodes are dropped when a run resumes (resume_strategy 'restart')")
 
 
-def _check_signature(env: Env, report: Report) -> None:
+def _check_signature(env: Env, report: EnvReport) -> None:
     parameters = inspect.signature(env.reset).parameters
     any_keyword = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     missing = [name for name in ("seed", "options") if name not in parameters and not any_keyword]
@@ -150,14 +150,14 @@ def _check_signature(env: Env, report: Report) -> None:
 
 @dataclass
 class _Trace:
-    """One look: everything that came back, as independent copies."""
+    """Everything that one pass returned, as independent copies."""
 
     rows: list[Any] = field(default_factory=list)
     episodes: int = 0
 
 
-def _play(env: Env, report: Report, seed: int) -> _Trace:
-    """Step `env` with fixed random actions; what is wrong on the way goes into the report."""
+def _play(env: Env, report: EnvReport, seed: int) -> _Trace:
+    """Step `env` with seeded random actions; problems go into the report."""
     rng = np.random.default_rng(seed)
     plain_space, to_env = convert_action_space(env.action_space)
     trace = _Trace()
@@ -171,7 +171,7 @@ def _play(env: Env, report: Report, seed: int) -> _Trace:
         if not same_bits(as_arrays(action), as_arrays(given)):
             report.warn("step() writes into the action it is given; copy it first")
         if not same_bits(as_arrays(held), before):
-            report.warn("the same array is returned every step; that is copied here, but hurts whoever keeps it")
+            report.warn("the same array is returned every step; rl_training copies it, but other code may not")
         _check_obs(env.observation_space, obs, "step()", report)
         _check_outcome(reward, terminated, truncated, info, report)
         if not report.ok:
@@ -183,7 +183,7 @@ def _play(env: Env, report: Report, seed: int) -> _Trace:
     return trace
 
 
-def _reset(env: Env, report: Report, seed: int, trace: _Trace) -> Any:
+def _reset(env: Env, report: EnvReport, seed: int, trace: _Trace) -> Any:
     result = _attempt(report, "reset()", lambda: env.reset(seed=seed))
     if not (isinstance(result, tuple) and len(result) == 2):
         report.error(f"reset() returns {_shape_of(result)}; it must return (observation, info)")
@@ -202,7 +202,7 @@ def _shape_of(result: Any) -> str:
     return f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
 
 
-def _unpack_step(result: Any, report: Report) -> tuple[Any, Any, Any, Any, Any]:
+def _unpack_step(result: Any, report: EnvReport) -> tuple[Any, Any, Any, Any, Any]:
     if isinstance(result, tuple) and len(result) == 5:
         return result
     old = " (four values with one `done` are the old gym API)" if isinstance(result, tuple) and len(result) == 4 else ""
@@ -212,7 +212,7 @@ def _unpack_step(result: Any, report: Report) -> tuple[Any, Any, Any, Any, Any]:
     raise _TooBrokenError
 
 
-def _check_outcome(reward: Any, terminated: Any, truncated: Any, info: Any, report: Report) -> None:
+def _check_outcome(reward: Any, terminated: Any, truncated: Any, info: Any, report: EnvReport) -> None:
     if np.ndim(reward) != 0 or not isinstance(reward, int | float | np.number | np.bool_ | np.ndarray):
         report.error(f"the reward is {reward!r}; it must be a single number, float(reward)")
     elif not np.isfinite(float(reward)):
@@ -224,8 +224,8 @@ def _check_outcome(reward: Any, terminated: Any, truncated: Any, info: Any, repo
         report.error(f"the info of step() is a {type(info).__name__}; it must be a dict")
 
 
-def _mask_of(env: Env, obs: Any, report: Report) -> Any:
-    """The observation in the form that carries a mask, where the environment has one."""
+def _mask_of(env: Env, obs: Any, report: EnvReport) -> Any:
+    """The current action mask, in the form that `sample_action` takes; None if the environment has none."""
     if env.has_wrapper_attr("action_masks"):
         mask = np.asarray(env.get_wrapper_attr("action_masks")(), np.int8).reshape(-1)
     elif isinstance(obs, dict) and ACTION_MASK in obs:
@@ -233,7 +233,7 @@ def _mask_of(env: Env, obs: Any, report: Report) -> Any:
     else:
         return None
     if not mask.any():
-        report.error("the action mask forbids every action of an episode that goes on")
+        report.error("the action mask forbids every action, although the episode has not ended")
         raise _TooBrokenError
     return {ACTION_MASK: mask}
 
@@ -241,8 +241,8 @@ def _mask_of(env: Env, obs: Any, report: Report) -> Any:
 # -- observations -----------------------------------------------------------------------------------------------------
 
 
-def _check_obs(space: Space, obs: Any, where: str, report: Report, key: str = "") -> None:
-    """Why `obs` is not in `space`, leaf by leaf."""
+def _check_obs(space: Space, obs: Any, where: str, report: EnvReport, key: str = "") -> None:
+    """EnvReport why `obs` is not in `space`, leaf by leaf."""
     name = f"the observation of {where}" + (f" at '{key}'" if key else "")
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, dict) or obs.keys() != space.spaces.keys():
@@ -263,7 +263,7 @@ def _check_obs(space: Space, obs: Any, where: str, report: Report, key: str = ""
         report.error(f"{name} is {obs!r}, outside its space {space}")
 
 
-def _check_box(space: spaces.Box, obs: Any, name: str, report: Report) -> None:
+def _check_box(space: spaces.Box, obs: Any, name: str, report: EnvReport) -> None:
     if not isinstance(obs, np.ndarray | np.generic):
         report.error(f"{name} is a {type(obs).__name__}; it must be a NumPy array of {space.dtype}")
         return
@@ -279,10 +279,10 @@ def _check_box(space: spaces.Box, obs: Any, name: str, report: Report) -> None:
         report.error(f"{name} is outside the bounds of its space (from {obs.min()} to {obs.max()}): {space}")
 
 
-# -- afterwards -------------------------------------------------------------------------------------------------------
+# -- after the passes -------------------------------------------------------------------------------------------------
 
 
-def _check_end(env: Env, trace: _Trace, report: Report) -> None:
+def _check_end(env: Env, trace: _Trace, report: EnvReport) -> None:
     if trace.episodes == 0 and not _has_time_limit(env):
         report.warn(f"no episode ended in {STEPS} steps and there is no time limit; set env.max_episode_steps")
 
@@ -294,15 +294,15 @@ def _has_time_limit(env: Env) -> bool:
 def _first_difference(trace: _Trace, again: _Trace) -> str | None:
     for i, (row, other) in enumerate(zip(trace.rows, again.rows, strict=False)):
         if len(row) != len(other):
-            return f"another length of episode, at row {i}"
+            return f"a different episode length at row {i}"
         if not same_bits(row[0], other[0]):
-            return f"another observation at row {i}" if i else "another first observation"
+            return f"a different observation at row {i}" if i else "a different first observation"
         if row[1:] != other[1:]:
-            return f"another reward or end at row {i}"
+            return f"a different reward or end at row {i}"
     return None
 
 
-def _check_replay(thunk: EnvThunk, report: Report) -> None:
+def _check_replay(thunk: EnvThunk, report: EnvReport) -> None:
     wrapped = _attempt(report, "wrapping it", thunk)
     wrapped.close()
     if not wrapped.exact:
@@ -310,21 +310,21 @@ def _check_replay(thunk: EnvThunk, report: Report) -> None:
     difference = _attempt(report, "replaying it", lambda: replay_difference(thunk, cuts=3, steps=STEPS // 2))
     if difference is not None:
         report.error(
-            "an episode replayed in a fresh copy goes on differently, so a run cannot be resumed exactly: "
-            f"{difference}. Something survives reset(); start it anew there, or declare `resume_strategy = 'restart'` "
+            "an episode replayed in a fresh copy continues differently, so a run cannot be resumed exactly: "
+            f"{difference}. Some state survives reset(); initialise it there, or declare `resume_strategy = 'restart'` "
             "on the class"
         )
 
 
-def _check_render(env: str | Callable[..., Any], first: Env, cfg: EnvConfig, report: Report) -> None:
+def _check_render(env: str | Callable[..., Any], first: Env, cfg: EnvConfig, report: EnvReport) -> None:
     if "rgb_array" not in (first.metadata or {}).get("render_modes", ()):
         report.warn("no render mode 'rgb_array' in metadata['render_modes']: there will be no videos")
         return
     try:
-        picture = EnvThunk(env, cfg, render_mode="rgb_array")()
-        picture.reset()
-        frame = picture.render()
-        picture.close()
+        rendered = EnvThunk(env, cfg, render_mode="rgb_array")()
+        rendered.reset()
+        frame = rendered.render()
+        rendered.close()
     except Exception as error:
         report.warn(f"rendering failed, there will be no videos: {describe(error)}")
         return

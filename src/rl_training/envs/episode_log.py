@@ -1,8 +1,8 @@
-"""How an environment resumes without pickle: an explicit seed per reset, and the actions executed since.
+"""Resume without pickle: every reset gets an explicit seed, and the actions since are logged and replayed.
 
 `EpisodeLog` is the outermost wrapper of every environment the factory builds, so that replaying its log rebuilds time
-limits, frame stacks and whatever else lives inside one episode. State that survives a reset (running statistics, a
-physics world that is reused) is not rebuilt: keep it outside the environment; `suites` repairs the known case.
+limits, frame stacks and all other state of one episode. State that survives a reset (running statistics, a reused
+physics world) is not rebuilt: keep it outside the environment; `suites.FreshWorld` repairs the known case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gymnasium.error import DependencyNotInstalled
 from rl_training.envs.suites import Env as Env
 from rl_training.envs.suites import Strategy, render_error
 from rl_training.seeding import reset_seed
-from rl_training.types import Array, EnvError, StateDict
+from rl_training.types import Array, ConfigError, EnvError, StateDict
 
 FIRST_CAPACITY = 64
 
@@ -56,7 +56,7 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
     def _empty_log(self, capacity: int) -> Array:
         return np.empty((capacity, *self._action_shape), self._action_dtype)
 
-    # -- what a worker or an error message wants to know --------------------------------------------------------------
+    # -- for workers and error messages -------------------------------------------------------------------------------
 
     @property
     def exact(self) -> bool:
@@ -70,7 +70,7 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def episode_steps(self) -> int:
-        """Steps of the open episode, the one being executed included."""
+        """Steps of the open episode, including the one being executed."""
         return self._length
 
     @property
@@ -136,12 +136,12 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
     # -- resume -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> StateDict:
-        """Where this environment is: enough to step an identical one to the same place."""
+        """What an identical environment needs to replay the open episode: seed, actions, last observation, reward."""
         if self._pending is not None:
             return self._pending
         state: StateDict = {
             "strategy": self.strategy,
-            "env": describe(self.env),
+            "env": stack_text(self.env),
             "reset_count": self.reset_count,
             "open": self._open and self.exact,
         }
@@ -155,8 +155,8 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
         return state
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Takes effect at the next `reset()`, which replays the open episode and compares where it arrives."""
-        stack = describe(self.env)
+        """Takes effect at the next `reset()`, which replays the open episode and compares observation and reward."""
+        stack = stack_text(self.env)
         if state["env"] != stack:
             raise EnvError(
                 f"environment {self.index}: the saved state belongs to {state['env']}, this one is {stack}; "
@@ -182,13 +182,13 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
 
     def _replay_error(self, why: str) -> EnvError:
         return EnvError(
-            f"environment {self.index} ({describe(self.env)}) cannot continue its open episode exactly: replayed from "
-            f"seed {self._episode_seed}, {why}. It is not deterministic, or its version changed; an environment that "
-            "cannot replay declares `resume_strategy = 'restart'` on its class"
+            f"environment {self.index} ({stack_text(self.env)}) cannot continue its open episode exactly: replayed "
+            f"from seed {self._episode_seed}, {why}. It is not deterministic, or its version changed; an environment "
+            "that cannot replay declares `resume_strategy = 'restart'` on its class"
         )
 
 
-def describe(env: Env) -> str:
+def stack_text(env: Env) -> str:
     """The wrapper stack by class name, outermost first, and the id: "TimeLimit<CartPoleEnv> CartPole-v1"."""
     names, layer = [], env
     while isinstance(layer, gym.Wrapper):
@@ -198,8 +198,16 @@ def describe(env: Env) -> str:
     return f"{stack} {layer.spec.id}" if layer.spec else stack
 
 
+def check_num_envs(state: StateDict, num_envs: int) -> None:
+    """ConfigError if the saved state of a vector environment has another number of environments."""
+    if int(state["num_envs"]) != num_envs:
+        raise ConfigError(
+            f"the saved run has {state['num_envs']} environments, this one {num_envs}; resume keeps env.num_envs"
+        )
+
+
 def as_arrays(obs: Any) -> Any:
-    """An observation as nested dicts of arrays of its own."""
+    """A copy of an observation as nested dicts of arrays."""
     if isinstance(obs, Mapping):
         return {str(key): as_arrays(value) for key, value in obs.items()}
     if isinstance(obs, tuple):
@@ -208,7 +216,7 @@ def as_arrays(obs: Any) -> Any:
 
 
 def same_bits(left: Any, right: Any) -> bool:
-    """Equal bit for bit, NaN included."""
+    """Bitwise equality of two trees of arrays, so that NaN equals NaN."""
     if isinstance(left, dict) or isinstance(right, dict):
         return (
             isinstance(left, dict)

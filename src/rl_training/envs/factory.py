@@ -1,4 +1,4 @@
-"""From a name and a config to an environment: base, wrappers, space conversion, frame stack, episode log, vector.
+"""Builds environments from a name and a config: base, wrappers, space conversion, frame stack, episode log, vector.
 
 The stack, inside out: the environment with its time limit, `env.wrappers` in order, `ConvertSpaces` and the action mask
 where the spaces need them, `FrameStack` where asked for, `EpisodeLog`. Plain environments get only the last.
@@ -38,27 +38,27 @@ Vector = VectorEnv[Any, Any, Any]
 
 @dataclass(frozen=True)
 class EnvThunk:
-    """One environment of a run, not built yet. Pickles as long as `env` does, so that workers can build it."""
+    """Builds one environment of a run when called. Picklable if `env` is, so that workers can build it."""
 
     env: str | suites.Source
     """Name, Gymnasium spec, or a class or function that makes one."""
     cfg: EnvConfig = field(default_factory=EnvConfig)
-    """How it is wrapped."""
+    """Wrappers, keyword arguments and time limit."""
     seed: int = 0
     """Root seed of the run."""
     index: int = 0
-    """Which of the run's environments it is."""
+    """Index among the environments of the run."""
     training: bool = True
-    """False leaves out the train-only wrappers and seeds from a stream apart from the training's."""
+    """False leaves out the train-only wrappers and seeds resets from a separate stream."""
     render_mode: str | None = None
     """Gymnasium render mode, such as "rgb_array"."""
     plugins: tuple[str, ...] = ()
-    """Modules to import first, so that their environments are registered in this process too."""
+    """Modules to import first, so that their environments are registered in worker processes too."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
-        return _name_of(self.env)
+        """Name for messages."""
+        return suites.name_of(self.env)
 
     def __call__(self) -> EpisodeLog:
         import_plugins(self.plugins)
@@ -72,7 +72,7 @@ class EnvThunk:
 
 
 def evaluation_root(seed: int) -> int:
-    """Root of the resets nobody seeds in an evaluation environment: never a seed that training sees."""
+    """Root seed for resets of an evaluation environment that get no explicit seed; independent of training's."""
     return int(stream(seed, "evaluation resets").integers(2**32))
 
 
@@ -96,12 +96,12 @@ def make_env(
 
 
 def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None) -> Env:
-    """The environment itself with its time limit, or one error that says what is wrong."""
-    name = _name_of(env)
+    """The base environment with its time limit; any failure is raised as one ConfigError or EnvError."""
+    name = suites.name_of(env)
     source = suites.find(env)
     kwargs = dict(cfg.kwargs)
     if "max_episode_steps" in kwargs:
-        raise ConfigError("env.kwargs: max_episode_steps is a setting of its own: env.max_episode_steps")
+        raise ConfigError("env.kwargs: max_episode_steps does not belong here; set env.max_episode_steps")
     suite = suites.suite_of(source) if isinstance(source, EnvSpec) else None
     try:
         with warnings.catch_warnings():
@@ -132,7 +132,7 @@ def _build(
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
         if render_mode == "rgb_array":
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # draws into memory: no screen is looked for
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # renders off-screen: no display is needed
         check_kwargs(creator, {**source.kwargs, **kwargs}, f"environment '{name}'", "env.kwargs")
         return gym.make(source, max_episode_steps, disable_env_checker=True, **kwargs)
     if render_mode is not None and "render_mode" in (parameters_of(source) or ()):
@@ -144,8 +144,8 @@ def _build(
         built = import_own("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs, render_mode)
         if render_mode is not None and built.render_mode is None:
             raise EnvError(
-                f"environment '{name}' has no pictures; give its class a method render(state) that makes one of the "
-                "state of one copy: (height, width, 3) bytes"
+                f"environment '{name}' cannot render; give its class a method render(state) that returns a "
+                "(height, width, 3) uint8 image of the state of one environment"
             )
     if not isinstance(built, gym.Env):
         raise EnvError(
@@ -153,14 +153,6 @@ def _build(
             "derive your class from gymnasium.Env (the old `gym` package does not fit)"
         )
     return built if max_episode_steps is None else TimeLimit(built, max_episode_steps)
-
-
-def _name_of(env: str | suites.Source) -> str:
-    if isinstance(env, str):
-        return env
-    if isinstance(env, EnvSpec):
-        return env.id
-    return getattr(env, "__qualname__", None) or type(env).__qualname__
 
 
 # -- wrappers ---------------------------------------------------------------------------------------------------------
@@ -236,11 +228,11 @@ def make_vector_env(
     state: StateDict | None = None,
     render_mode: str | None = None,
 ) -> Vector:
-    """The environments of a run side by side; `num_envs` None takes the config's.
+    """The vector environment of a run; `num_envs` None takes the config's.
 
     Everything returned has `state_dict()`, `load_state_dict(state)` and `exact`. With `state`, the first `reset()`
     continues the open episodes. Evaluation (`training=False`) of a native run uses sync environments, because each of
-    its episodes has a seed of its own.
+    its episodes needs its own seed.
     """
     num_envs = cfg.env.num_envs if num_envs is None else num_envs
     if num_envs < 1:
@@ -261,7 +253,7 @@ def make_vector_env(
 
 
 def _workers(thunks: list[EnvThunk], cfg: EnvConfig) -> Vector:
-    # here, not above: worker processes import this module to build environments and need no vector environment
+    # imported lazily: worker processes import this module to build environments and need no vector environment
     from rl_training.envs.workers.vector import WorkerVectorEnv
 
     return WorkerVectorEnv(

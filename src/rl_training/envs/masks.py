@@ -1,8 +1,8 @@
-"""Action masks: from wherever an environment says which actions are allowed, into the observation.
+"""Action masks: taken from info, a method or a Dict key of the environment and put into the observation.
 
-There the mask reaches next observations, buffers and evaluation by itself. The observation becomes
+From there the mask reaches next observations, buffers and evaluation without further code. The observation becomes
 `{"obs": ..., "action_mask": ...}`, or keeps its own keys beside the mask if it is a Dict. The mask is a MultiBinary
-with one entry per choice: n for Discrete(n), sum(nvec) for MultiDiscrete, choices one after the other.
+with one entry per choice: n for Discrete(n), sum(nvec) for MultiDiscrete, concatenated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rl_training.types import ACTION_MASK, Array, EnvError
 
 
 def mask_size(space: Space) -> int:
-    """Entries of a mask for this action space."""
+    """Length of a mask for this action space."""
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     if isinstance(space, spaces.MultiDiscrete):
@@ -30,7 +30,7 @@ def mask_size(space: Space) -> int:
 class ActionMask(gym.Wrapper[Any, Any, Any, Any]):
     """Puts the mask into the observation, from `info["action_mask"]` or from the environment's `action_masks()`.
 
-    `source` "auto" takes the method where there is one.
+    `source` "auto" prefers the method if there is one.
     """
 
     def __init__(self, env: Env, source: Literal["auto", "info", "method"] = "auto", key: str = ACTION_MASK) -> None:
@@ -78,7 +78,7 @@ def has_mask(space: Space) -> bool:
 
 
 def with_action_mask(env: Env) -> Env:
-    """`env` with its mask in the observation where it offers `action_masks()`; otherwise itself, checked."""
+    """Wrap `env` if it has `action_masks()`; otherwise return it, with any mask in its observation space checked."""
     space = env.observation_space
     if isinstance(space, spaces.Dict) and has_mask(space):
         size, mask = mask_size(env.action_space), space[ACTION_MASK]

@@ -1,7 +1,7 @@
-"""Vector environments that a suite brings itself: all sub-environments in one call, such as Gymnasium's NumPy CartPole.
+"""Vector environments that a suite implements itself, such as Gymnasium's NumPy CartPole: one call steps all.
 
-They keep their own autoreset mode (see `metadata`); the collector handles each. They cannot take wrappers per
-environment, and have one random generator for all, seeded once from the run's stream ("env", 0).
+They keep their own autoreset mode (see `metadata`); the collector handles each. They take no per-environment wrappers
+and share one random generator, seeded once from the run's stream ("env", 0).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rl_training.config.schema import EnvConfig
 from rl_training.envs import suites
-from rl_training.envs.episode_log import as_arrays
+from rl_training.envs.episode_log import as_arrays, check_num_envs
 from rl_training.envs.spaces import space_spec
 from rl_training.registry import check_kwargs
 from rl_training.seeding import generator_state, set_generator_state, stream
@@ -27,14 +27,14 @@ from rl_training.types import ConfigError, EnvError, StateDict, Stateful
 SNAPSHOTS: dict[str, tuple[str, ...]] = {
     "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": ("state", "steps", "prev_done", "low", "high"),
 }
-"""Attributes that, with the generator, are the whole state of a vector environment."""
+"""Vector environment class to the attributes that, with its random generator, are its complete state."""
 
 
 class NativeVectorEnv(VectorWrapper):
-    """A suite's own vector environment, seeded and saved like ours.
+    """A suite's own vector environment, with the seeding and checkpoints of the other vector environments.
 
-    Its state is a snapshot: of the attributes named in `SNAPSHOTS`, or of its own `state_dict` if it has one. Others
-    restart at resume, and `exact` says so.
+    Its state is a snapshot: of the attributes named in `SNAPSHOTS`, or its own `state_dict` if it has one. Any other
+    environment restarts its episodes at resume, and `exact` is False.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], *, seed: int) -> None:
@@ -51,7 +51,7 @@ class NativeVectorEnv(VectorWrapper):
         return bool(self._attributes) or isinstance(self.env, Stateful)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Without a seed: the first reset takes the run's, later ones go on with the generator."""
+        """Without a seed, the first reset draws one from the run's stream; later ones continue the generator."""
         if self._pending and seed is None and not options:
             self._pending = False
             return self._obs, {}
@@ -86,12 +86,8 @@ class NativeVectorEnv(VectorWrapper):
         return state
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """The next `reset()` returns the saved observation and the episodes go on."""
-        if int(state["num_envs"]) != self.num_envs:
-            raise ConfigError(
-                f"the saved run has {state['num_envs']} environments, this one {self.num_envs}; "
-                "resume keeps env.num_envs"
-            )
+        """Restore a state; the next `reset()` returns the saved observation and the episodes continue."""
+        check_num_envs(state, self.num_envs)
         set_generator_state(self._seeds, state["seeds"])
         if not state["open"]:
             return
@@ -114,8 +110,7 @@ def make_native(
     """The suite's own vector environment, or a ConfigError that says what to use instead."""
     cure = "set env.vectorization to sync or async"
     if not isinstance(source, EnvSpec) or source.vector_entry_point is None:
-        name = source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", str(source))
-        raise ConfigError(f"environment '{name}' has no native vector environment; {cure}")
+        raise ConfigError(f"environment '{suites.name_of(source)}' has no native vector environment; {cure}")
     if cfg.wrappers or cfg.frame_stack > 1:
         what = "env.wrappers" if cfg.wrappers else "env.frame_stack"
         raise ConfigError(f"{what}: a native vector environment takes no wrappers per environment; {cure}")

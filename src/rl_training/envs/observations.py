@@ -1,7 +1,7 @@
-"""Raw observations from outside, checked against the space a policy was trained on: one of them, or a batch.
+"""Checks observations passed to `predict`, one or a batch, against the space that the policy was trained on.
 
-A wrong shape, a value that is no number or a NaN is refused with what was expected and what was given. Numbers of
-another type are taken where nothing is lost: whole floats for an integer space, integers for a float space.
+A wrong shape, a non-numeric or a non-finite value is refused, with what was expected and what was given. Other dtypes
+are converted where nothing is lost: whole floats for an integer space, integers for a float space.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rl_training.types import (
 
 
 def as_batch(obs: Any, space: SpaceSpec) -> tuple[Obs, bool]:
-    """The observations as a batch (N, ...), and whether it was a single one; ObservationError where they do not fit."""
+    """(batch (N, ...), whether a single observation was given); ObservationError if they do not fit the space."""
     if not isinstance(space, DictSpec):
         if isinstance(obs, Mapping):
             keys = ", ".join(map(str, obs))
@@ -49,7 +49,7 @@ def as_batch(obs: Any, space: SpaceSpec) -> tuple[Obs, bool]:
 
 
 def _flat(obs: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings under "a/b" keys, as the environment factory makes them."""
+    """Flatten nested mappings to "a/b" keys, as the environment factory does."""
     flat: dict[str, Any] = {}
     for key, value in obs.items():
         flat |= _flat(value, f"{prefix}{key}/") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -74,7 +74,7 @@ def _leaf_batch(value: Any, space: LeafSpec, what: str) -> tuple[Array, bool]:
 
 
 def _converted(array: Array, space: LeafSpec, what: str) -> Array:
-    """The values in the space's kind of numbers; refused where that would change one."""
+    """The values as the space's kind of number; ObservationError if the conversion would change one."""
     if not np.isfinite(array).all():
         place = tuple(map(int, np.argwhere(~np.isfinite(array))[0]))
         raise ObservationError(f"expected finite numbers in {what}, got {array[place]} at row {place[0]}, {place[1:]}")
@@ -104,7 +104,7 @@ def _limits(space: LeafSpec) -> tuple[Any, Any]:
 
 
 def _form(space: LeafSpec) -> str:
-    """Shape and type of one observation."""
+    """Shape and dtype of one observation, for messages."""
     if isinstance(space, DiscreteSpec):
         return f"one whole number, 0 to {space.n - 1}"
     name = "" if isinstance(space, BoxSpec) else f" ({type(space).__name__.removesuffix('Spec')})"

@@ -1,7 +1,7 @@
-"""Conformance: does an environment, cut anywhere and replayed in a fresh copy, go on bit for bit?
+"""Conformance test: an environment that is interrupted and replayed in a fresh copy continues bit for bit.
 
-The comparison at resume sees only the last observation and reward, and a hidden difference can pass it. This test steps
-both copies on and looks at every bit; run it once for each environment family, or for an environment of your own.
+The comparison at resume sees only the last observation and reward, so a hidden difference can pass it. This test keeps
+stepping both copies and compares every bit; run it once for each environment family, or for your own environment.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from rl_training.types import ACTION_MASK, EnvError
 
 
 def replay_is_exact(env_fn: Callable[[], Env], *, cuts: int = 4, steps: int = 200, seed: int = 0) -> bool:
-    """Whether every one of `cuts` cuts, each within `steps` steps of the one before, continues bit for bit."""
+    """Whether a replay at each of `cuts` random points, at most `steps` steps apart, continues bit for bit."""
     return replay_difference(env_fn, cuts=cuts, steps=steps, seed=seed) is None
 
 
 def replay_difference(env_fn: Callable[[], Env], *, cuts: int = 4, steps: int = 200, seed: int = 0) -> str | None:
     """The first difference between an environment and its replay in a fresh copy; None if there is none.
 
-    The actions are random and the cuts fall anywhere in the episodes that follow each other, because what survives a
-    reset shows only after several.
+    The actions are random and the cuts are spread over consecutive episodes, because state that survives a reset shows
+    only after several.
     """
     rng = np.random.default_rng(seed)
     live = as_logged(env_fn())
@@ -73,7 +73,7 @@ def _compare(
 
 
 def as_logged(env: Env) -> EpisodeLog:
-    """`env` as the factory would finish it, if it did not come from there."""
+    """Wrap `env` as the factory does, unless it was built there."""
     if isinstance(env, EpisodeLog):
         return env
     env = with_action_mask(convert_spaces(make_replayable(env)))
@@ -81,7 +81,7 @@ def as_logged(env: Env) -> EpisodeLog:
 
 
 def advance(env: EpisodeLog, action: Any) -> tuple[Any, float, bool, bool]:
-    """One step; an episode that ends gives way to the next one at once."""
+    """One step with autoreset: at the end of an episode, `obs` is the first one of the next episode."""
     obs, reward, terminated, truncated, _ = env.step(action)
     if terminated or truncated:
         obs, _ = env.reset()

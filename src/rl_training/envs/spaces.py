@@ -1,8 +1,8 @@
-"""One interface whatever the space: conversion of Gymnasium spaces, and their records for the layers above.
+"""Conversion of Gymnasium spaces to a few plain kinds, and to the `SpaceSpec` records that the layers above use.
 
 Observations end as one leaf or one flat Dict of leaves ("a/b" keys), actions as one leaf. A leaf is a Box with at least
-one dimension, a 0-based Discrete, a 1-d MultiDiscrete or a 1-d MultiBinary. An environment that is so already is left
-alone, without a wrapper around it.
+one dimension, a 0-based Discrete, a 1-d MultiDiscrete or a 1-d MultiBinary. An environment whose spaces are plain
+already is returned without a wrapper.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Convert = Callable[[Any], Any]
 
 
 def space_spec(space: Space) -> SpaceSpec:
-    """The record of a converted single (not batched) space."""
+    """The `SpaceSpec` of a converted single (not batched) space."""
     if isinstance(space, spaces.Dict):
         return DictSpec({key: _leaf_spec(leaf, key) for key, leaf in space.spaces.items()})
     return _leaf_spec(space, "")
@@ -84,7 +84,7 @@ def _dtype(space: Space) -> Any:
 
 
 def _start(space: Space) -> Any:
-    """What a 0-based value is added to; 0 where values are not shifted."""
+    """Offset between a 0-based value and the environment's; 0 if there is none."""
     start = getattr(space, "start", 0)
     return start if np.any(start) else 0
 
@@ -131,7 +131,7 @@ def _leaves(space: Space, path: tuple[Any, ...] = ()) -> Iterator[_Leaf]:
 
 
 def convert_observation_space(space: Space) -> tuple[Space, Convert | None]:
-    """The plain space and the function that takes an observation there; None where nothing changes."""
+    """(plain space, function that converts an observation to it); the function is None if nothing changes."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         plain = _plain_leaf(space, "")
         return plain, None if plain is space else _leaf_to_plain(space)
@@ -150,7 +150,7 @@ def convert_observation_space(space: Space) -> tuple[Space, Convert | None]:
 
 
 def _plain_observation(leaf: _Leaf) -> Space:
-    """The plain space of a leaf; an action mask is MultiBinary whatever the environment declares for it."""
+    """The plain space of a leaf; an action mask becomes MultiBinary, whatever space the environment declares."""
     if leaf.key == ACTION_MASK and leaf.space.shape and not isinstance(leaf.space, spaces.MultiBinary):
         return spaces.MultiBinary(int(np.prod(leaf.space.shape)))
     return _plain_leaf(leaf.space, leaf.key)
@@ -168,7 +168,7 @@ def _observation_step(leaf: _Leaf, plain: Space) -> Convert:
 
 
 def convert_action_space(space: Space) -> tuple[Space, Convert | None]:
-    """The plain space and the function that takes its actions back to the environment's; None where nothing changes.
+    """(plain space, function that converts its actions back to the environment's); None if nothing changes.
 
     Dict and Tuple actions become one MultiDiscrete if all leaves are discrete, one Box if all are Boxes.
     """
@@ -188,8 +188,8 @@ def convert_action_space(space: Space) -> tuple[Space, Convert | None]:
         sizes = [len(nvec) for nvec in choices]
     else:
         raise EnvError(
-            f"cannot convert the action space {space}: a policy acts with discrete choices or with real numbers, not "
-            "both at once; write a wrapper that makes them one kind (env.wrappers)"
+            f"cannot convert the action space {space}: actions must be all discrete or all continuous, not a mixture; "
+            "write a wrapper that makes them one kind (env.wrappers)"
         )
     ends = np.cumsum(sizes)
     parts = {
@@ -226,7 +226,7 @@ def _assemble(space: Space, path: tuple[Any, ...], action: Any, parts: Mapping[t
 
 
 class ConvertSpaces(gym.Wrapper[Any, Any, Any, Any]):
-    """Plain observations out, plain actions in."""
+    """Returns plain observations and takes plain actions."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -245,6 +245,6 @@ class ConvertSpaces(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def convert_spaces(env: Env) -> Env:
-    """`env` itself if its spaces are plain, else wrapped."""
+    """`env` in a `ConvertSpaces` wrapper, or `env` itself if its spaces are plain already."""
     wrapped = ConvertSpaces(env)
     return env if wrapped._convert_obs is None and wrapped._convert_action is None else wrapped

@@ -1,6 +1,6 @@
-"""What the package knows about environment families: their extras, their versions, and how each one resumes.
+"""Environment families: lookup by name, the extras they need, their versions, and how each one resumes.
 
-`find` turns a name into something that can be built, or into an error that says what to type instead.
+`find` turns a name into something that can be built, or raises an error that suggests what to type instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Env = gym.Env[Any, Any]
 Strategy = Literal["replay", "restart"]
 """replay: the open episode is stepped again, exactly. restart: it is dropped at resume, which is then not exact."""
 Source = EnvSpec | Callable[..., Any]
-"""What an environment is built from: a Gymnasium spec, or a user's class or function."""
+"""What an environment is built from: a Gymnasium spec, or a class or function that makes one."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Suite:
 
     name: str
     modules: tuple[str, ...]
-    """Prefixes of the entry points that belong to it."""
+    """Module prefixes of its entry points."""
     extra: str | None = None
-    """Extra of this package that installs it; None is part of the core."""
+    """Extra of this package that installs it; None if it needs none."""
     package: str | None = None
-    """Import name of what the extra installs."""
+    """Import name of the library that the extra installs."""
     ids: str | None = None
-    """Pattern of its ids, where they are registered only when `package` is imported."""
+    """Pattern of its ids, if they are registered only when `package` is imported."""
     keeps_old_versions: bool = False
     """Older versions stay usable, because published results name them."""
     render_extra: str | None = None
@@ -79,8 +79,8 @@ def find(env: str | Source) -> Source:
         return env
     if (name := env_fn_of(env)) is not None:
         raise ConfigError(
-            f"environment '{env}' was the function '{name}', which no file can hold; give it again from Python, as "
-            "env_fn=... of train, resume or evaluate"
+            f"environment '{env}' was made by the function '{name}', which cannot be stored in a file; pass it again "
+            "from Python, as env_fn=... of train, resume or evaluate"
         )
     if environments.is_builtin(env) and importlib.util.find_spec("jax") is None:
         raise missing_extra(env, "jax", ImportError("No module named 'jax'"))
@@ -109,12 +109,12 @@ def _import_for(env: str, module: str) -> None:
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """The Gymnasium spec of an id, ready for `gymnasium.make`; old versions and typing errors are named."""
+    """The Gymnasium spec of an id, ready for `gymnasium.make`; ConfigError for old versions and misspelt ids."""
     if env_id not in registry:
         _register_suite_of(env_id)
     spec = registry.get(env_id)
     newest = _newest_version(env_id)
-    if spec is None or (newest is not None and callable(spec.entry_point) and _is_refusal(spec.entry_point)):
+    if spec is None or (newest is not None and _is_removed(spec)):
         raise _unknown(env_id, newest)
     suite = suite_of(spec)
     if not is_built_in(spec):
@@ -122,17 +122,17 @@ def find_spec(env_id: str) -> EnvSpec:
     if newest is not None and not (suite and suite.keeps_old_versions):
         raise ConfigError(f"environment '{env_id}' is an old version; use '{newest.id}'{_limit_hint(spec, newest)}")
     spec = copy.copy(spec)
-    spec.order_enforce = False  # EpisodeLog refuses a step without a reset, one layer less
+    spec.order_enforce = False  # EpisodeLog refuses a step without a reset: one layer less
     return spec
 
 
-def _is_refusal(entry_point: Callable[..., Any]) -> bool:
-    """Gymnasium keeps ids whose code is gone and lets their entry point raise."""
-    return getattr(entry_point, "__name__", "").startswith("_raise_")
+def _is_removed(spec: EnvSpec) -> bool:
+    """Whether Gymnasium has removed the environment: it keeps the id, with an entry point that only raises."""
+    return callable(spec.entry_point) and getattr(spec.entry_point, "__name__", "").startswith("_raise_")
 
 
 def _register_suite_of(env_id: str) -> None:
-    """Import the package that registers ids of this form, or say how to install it."""
+    """Import the package that registers ids of this form; ConfigError with the pip command if it is missing."""
     for suite in SUITES:
         if suite.ids is None or suite.package is None or not re.fullmatch(suite.ids, env_id):
             continue
@@ -144,7 +144,7 @@ def _register_suite_of(env_id: str) -> None:
 
 
 def _split(env_id: str) -> tuple[str, int | None]:
-    """("CartPole", 1) of "CartPole-v1"; the version is None where there is none."""
+    """Split an id into name and version: ("CartPole", 1) for "CartPole-v1"; the version may be None."""
     name, dash, version = env_id.rpartition("-v")
     return (name, int(version)) if dash and re.fullmatch("[0-9]{1,9}", version) else (env_id, None)
 
@@ -161,7 +161,7 @@ def _newest_version(env_id: str) -> EnvSpec | None:
 
 def _unknown(env_id: str, newest: EnvSpec | None) -> ConfigError:
     if newest is not None:
-        return ConfigError(f"environment '{env_id}' is an old version that is gone; use '{newest.id}'")
+        return ConfigError(f"environment '{env_id}' is an old version that was removed; use '{newest.id}'")
     known = [*_newest_ids(), *environments.names()]
     lowered = {name.lower(): name for name in known}
     close = lowered.get(env_id.lower()) or lowered.get(env_id.lower() + "-v0")
@@ -182,11 +182,20 @@ def _limit_hint(old: EnvSpec, new: EnvSpec) -> str:
     return f" (with env.max_episode_steps: {old.max_episode_steps} for the old limit)"
 
 
-# -- what is known about a source -------------------------------------------------------------------------------------
+# -- properties of a source -------------------------------------------------------------------------------------------
+
+
+def name_of(env: str | Source) -> str:
+    """Name of an environment for messages."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, EnvSpec):
+        return env.id
+    return getattr(env, "__qualname__", None) or type(env).__qualname__
 
 
 def suite_of(spec: EnvSpec) -> Suite | None:
-    """The family a spec belongs to, by its entry point."""
+    """The suite that a spec belongs to, by its entry point."""
     entry_point = spec.entry_point
     module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
     return next((suite for suite in SUITES if module.startswith(suite.modules)), None)
@@ -203,14 +212,14 @@ def is_built_in(spec: EnvSpec) -> bool:
 
 
 def missing_extra(env_id: str, extra: str | None, error: BaseException) -> ConfigError:
-    """The error of an environment whose library is not installed, with the line to type."""
+    """ConfigError for an environment whose library is not installed, with the pip command."""
     if extra is None:
         return ConfigError(f"environment '{env_id}' needs a library that is not installed: {error}")
     return ConfigError(f"environment '{env_id}' needs an extra: pip install 'rl-training[{extra}]' ({error})")
 
 
 def render_error(env: Env, error: BaseException) -> ConfigError:
-    """The error of an environment that cannot draw itself, with the line to type."""
+    """ConfigError for an environment that cannot render, with the pip command."""
     spec = env.unwrapped.spec
     suite = suite_of(spec) if spec else None
     extra = suite.render_extra if suite else None
@@ -219,9 +228,9 @@ def render_error(env: Env, error: BaseException) -> ConfigError:
 
 
 def strategy_of(env: Env) -> Strategy:
-    """How this stack resumes: restart if any layer says so, replay otherwise.
+    """How this stack resumes: restart if any layer declares it, replay otherwise.
 
-    An environment or wrapper says so with a class attribute `resume_strategy = "restart"`, Gymnasium with
+    An environment or wrapper declares it with a class attribute `resume_strategy = "restart"`, Gymnasium with
     `nondeterministic=True` in the spec.
     """
     layer: Any = env
@@ -240,8 +249,8 @@ def strategy_of(env: Env) -> Strategy:
 class FreshWorld(gym.Wrapper[Any, Any, Any, Any]):
     """A new physics world before each reset.
 
-    BipedalWalker keeps one b2World for life, and the order of its freed contacts leaks into the next episode: the same
-    seed and actions then give other bits. With a new world an episode depends on its seed alone.
+    BipedalWalker reuses one b2World, and the order of its freed contacts affects the next episode: the same seed and
+    actions then give different bits. With a new world an episode depends on its seed and actions alone.
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -252,7 +261,7 @@ class FreshWorld(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def make_replayable(env: Env) -> Env:
-    """Repair what keeps a known environment from depending on its seed alone."""
+    """Wrap environments whose episodes are known to depend on more than their seed and actions."""
     kind = type(env.unwrapped)
     if kind.__module__ == "gymnasium.envs.box2d.bipedal_walker" and kind.__name__ == "BipedalWalker":
         return FreshWorld(env)
@@ -263,16 +272,12 @@ def make_replayable(env: Env) -> Env:
 
 
 def _newest_ids() -> list[str]:
-    return sorted(spec.id for spec in registry.values() if _newest_version(spec.id) is None and not _hidden(spec))
-
-
-def _hidden(spec: EnvSpec) -> bool:
-    return callable(spec.entry_point) and _is_refusal(spec.entry_point)
+    return sorted(spec.id for spec in registry.values() if _newest_version(spec.id) is None and not _is_removed(spec))
 
 
 @dataclass(frozen=True)
 class SuiteListing:
-    """One family for `rl envs`: its ids and, where its library is missing, the extra that brings it."""
+    """One suite for `rl envs`: its ids and, if its library is missing, the extra that installs it."""
 
     name: str
     ids: tuple[str, ...]
@@ -280,9 +285,9 @@ class SuiteListing:
 
 
 def reward_threshold(env_id: str) -> float | None:
-    """The mean return at which Gymnasium calls an environment solved; None where it is not registered or has none.
+    """The mean return at which Gymnasium calls an environment solved; None if it is not registered or has none.
 
-    Looks into what is registered already: "module:Name-v0" imports nothing here.
+    Reads the registry only and imports nothing, not even for "module:Name-v0".
     """
     spec = registry.get(env_id.rpartition(":")[2])
     threshold = spec.reward_threshold if spec is not None else None

@@ -9,15 +9,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rl_training.envs.episode_log import EpisodeLog
-from rl_training.types import Array, ConfigError, EnvError, StateDict
+from rl_training.envs.episode_log import EpisodeLog, check_num_envs
+from rl_training.types import Array, EnvError, StateDict
 
 
 class ResumableSyncVectorEnv(SyncVectorEnv[Any, Any]):
     """Gymnasium's SyncVectorEnv in SAME_STEP mode that can be saved, with its info layout and a faster step.
 
-    Every array it returns is new, final observations included, even where an environment reuses its own: what a caller
-    keeps never changes under it.
+    Every array it returns is new, final observations included, even if an environment reuses its own: arrays that a
+    caller keeps are never overwritten.
     """
 
     envs: list[EpisodeLog]  # type: ignore[assignment]
@@ -81,15 +81,11 @@ class ResumableSyncVectorEnv(SyncVectorEnv[Any, Any]):
         return {key: np.array(obs[key], dtype) for key, (_, dtype) in self._leaves.items()}
 
     def state_dict(self) -> StateDict:
-        """Where every environment is; see `EpisodeLog`."""
+        """The state of every environment; see `EpisodeLog`."""
         return {"num_envs": self.num_envs, "envs": {str(i): env.state_dict() for i, env in enumerate(self.envs)}}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """The next `reset()` continues the open episodes."""
-        if int(state["num_envs"]) != self.num_envs:
-            raise ConfigError(
-                f"the saved run has {state['num_envs']} environments, this one {self.num_envs}; "
-                "resume keeps env.num_envs"
-            )
+        """Restore a state; the next `reset()` continues the open episodes."""
+        check_num_envs(state, self.num_envs)
         for i, env in enumerate(self.envs):
             env.load_state_dict(state["envs"][str(i)])

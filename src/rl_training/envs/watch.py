@@ -1,7 +1,7 @@
-"""Says which environment is stuck while this process waits for it: one line, once per call.
+"""Watchdog for environments in this process: names one whose constructor, reset or step hangs, once per call.
 
-A thread looks at the stack of the thread that trains, once a second; the loop itself does nothing for it. Nothing is
-interrupted here: a signal ends a run that waits (see `signals`), and workers have timeouts of their own.
+A background thread samples the stack of the training thread once a second, at no cost to the loop. It interrupts
+nothing: signals end a run that hangs (see `system/signals.py`), and workers have timeouts of their own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.factory import EnvThunk
 
 NOTICE_SECONDS = 10.0
-"""How long a call may take before it is named."""
+"""Duration after which a call is reported."""
 LOOK_SECONDS = 1.0
+"""Longest interval between two samples of the stack."""
 
 CALLS: dict[CodeType, str] = {
     EnvThunk.__call__.__code__: "its constructor",
@@ -29,7 +30,7 @@ CALLS: dict[CodeType, str] = {
 
 
 class EnvWatch:
-    """Context manager around whatever builds and steps environments in this thread."""
+    """Context manager around code that builds and steps environments in this thread."""
 
     def __init__(self, notice_seconds: float | None = None) -> None:
         self.notice_seconds = NOTICE_SECONDS if notice_seconds is None else notice_seconds
@@ -51,25 +52,25 @@ class EnvWatch:
         seen: FrameType | None = None
         since, named = 0.0, False
         while not self._stop.wait(min(LOOK_SECONDS, self.notice_seconds / 4)):
-            # the frame itself is kept: another call, even of the same function, is another frame
+            # a call is identified by its frame object: the next call of the same function has another one
             frame = env_call(sys._current_frames().get(self._watched))
             now = time.monotonic()
             if frame is not seen:
                 seen, since, named = frame, now, False
             elif frame is not None and not named and now - since >= self.notice_seconds:
                 named = True
-                say_slow(*whose(frame), now - since)
+                say_slow(*describe_call(frame), now - since)
 
 
 def env_call(frame: FrameType | None) -> FrameType | None:
-    """The innermost call of an environment in a stack."""
+    """The innermost environment call on a stack; None if there is none."""
     while frame is not None and frame.f_code not in CALLS:
         frame = frame.f_back
     return frame
 
 
-def whose(frame: FrameType) -> tuple[str, str]:
-    """(which environment, what it is doing)."""
+def describe_call(frame: FrameType) -> tuple[str, str]:
+    """(environment by index and name, the method it is in)."""
     owner: Any = frame.f_locals["self"]
     name = (
         owner.name if isinstance(owner, EnvThunk) else owner.spec.id if owner.spec else type(owner.unwrapped).__name__
@@ -78,6 +79,6 @@ def whose(frame: FrameType) -> tuple[str, str]:
 
 
 def say_slow(environment: str, doing: str, seconds: float) -> None:
-    """To stderr by its number: a thread must not meet the main one inside a buffered stream."""
+    """Written to file descriptor 2: `sys.stderr` is buffered, and the main thread may hold its lock."""
     with suppress(OSError):
         os.write(2, f"{environment} has been in {doing} for {seconds:.0f} s\n".encode(errors="backslashreplace"))

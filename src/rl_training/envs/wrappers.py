@@ -1,9 +1,9 @@
-"""The wrappers written here because Gymnasium's are wrong, stack differently or want other arguments.
+"""Wrappers that replace Gymnasium's where those are wrong, stack differently or take other arguments.
 
 `registry.wrappers` lists every name that `env.wrappers` knows.
 
 `NormalizeObservations` and `NormalizeRewards` are for use by hand: their statistics survive a reset, so an environment
-that wears one cannot be resumed exactly (`exact` is False). `env.normalize_obs` and `env.normalize_reward` do the same
+wrapped in one cannot be resumed exactly (`exact` is False). `env.normalize_obs` and `env.normalize_reward` do the same
 work in the policy and the algorithm, and resume.
 """
 
@@ -106,8 +106,8 @@ class NormalizeRewards(gym.Wrapper[Any, Any, Any, Any]):
 class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
     """The last `num_frames` observations along a new first axis, oldest first.
 
-    An episode starts with copies of its first observation. Dict observations are stacked key by key, the action mask
-    apart: only the current one counts. Every stack is a new array.
+    An episode starts with copies of its first observation. Dict observations are stacked key by key, except the
+    action mask, of which only the current one counts. Every stack is a new array.
     """
 
     def __init__(self, env: Env, num_frames: int) -> None:
@@ -162,7 +162,7 @@ class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class RescaleAction(GymnasiumRescaleAction[Any, Any, Any]):
-    """Gymnasium's, whose actions may leave the environment's bounds by one rounding; here they are cut to them."""
+    """Gymnasium's RescaleAction, whose rounding can leave the environment's bounds; here the result is clipped."""
 
     def action(self, action: Any) -> Array:
         space = self.env.action_space
@@ -171,11 +171,11 @@ class RescaleAction(GymnasiumRescaleAction[Any, Any, Any]):
 
 
 def rescale_action(env: Env, min_action: float = -1.0, max_action: float = 1.0) -> Env:
-    """Actions between two numbers instead of the environment's own bounds."""
+    """Rescale actions from [min_action, max_action] to the environment's own bounds."""
     dtype = np.result_type(env.action_space.dtype or np.float32, np.float32).type
     return RescaleAction(env, dtype(min_action), dtype(max_action))
 
 
 def clip_reward(env: Env, min_reward: float = -1.0, max_reward: float = 1.0) -> Env:
-    """Rewards cut to a range."""
+    """Clip rewards to [min_reward, max_reward]."""
     return ClipReward(env, min_reward, max_reward)

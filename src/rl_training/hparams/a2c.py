@@ -17,7 +17,7 @@ class A2CConfig(OnPolicyHparams):
     num_steps: int = 8
     """Environment steps per env and rollout; the batch is num_steps x num_envs."""
     learning_rate: float | Schedule = 7e-4
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gae_lambda: float = 1.0
     """Bias-variance trade-off of the advantage estimate; 1 is the n-step return of the paper."""
     normalize_advantage: bool = False

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import ConfigDict
 
+from rl_training.hparams.optimizer import OptimizerConfig, check_optimizer
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import BoxSpec, ConfigError, DictSpec, SpaceSpec
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-"""Every config dataclass carries this: unknown keys, "5" for 5 and NaN are refused, not repaired."""
+"""pydantic settings of every config dataclass: unknown keys, "5" for 5 and NaN are refused, not repaired."""
 MAX_COUNT = 10**15
 """Largest count of steps or episodes; a float holds it exactly, as schedules and readers of JSON need."""
 Json = Any
-"""A YAML/JSON value passed on to a user's code as it is."""
+"""A YAML or JSON value, passed to your own code unchanged."""
 
 Kind = Literal["on_policy", "off_policy", "offline", "static"]
 Supports = Callable[[SpaceSpec, SpaceSpec], str | None]
@@ -48,7 +49,7 @@ class AlgorithmSpec:
     build: str | Callable[[Any, Any], Any] | None = None
     """Torch twin: "module:attr" or a callable, given (BuildContext, hparams) and returning an Algorithm."""
     functional: str | None = None
-    """JAX twin as "module:attr"; None where there is none."""
+    """JAX twin as "module:attr"; None if there is none."""
     supports: Supports = supports_anything
     """(observation_space, action_space) -> the refusal a user reads, or None."""
     summary: str = ""
@@ -66,7 +67,7 @@ class OnPolicyHparams:
     num_steps: int = 128
     """Environment steps per env and rollout; the batch is num_steps x num_envs."""
     learning_rate: float | Schedule = 3e-4
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gamma: float = 0.99
     """Discount factor per step, 0 to 1."""
     gae_lambda: float = 0.95
@@ -81,6 +82,8 @@ class OnPolicyHparams:
     """Scale the advantages of each minibatch to mean 0 and standard deviation 1."""
     adam_eps: float = 1e-5
     """Adam's epsilon; 1e-5 is the value of the original PPO code, not Adam's usual 1e-8."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimiser of all networks: adam, adamw, rmsprop or your own."""
     log_std_init: float = 0.0
     """Initial log standard deviation of Gaussian policies."""
     use_sde: bool = False
@@ -97,6 +100,15 @@ class OnPolicyHparams:
         check_range(self, "max_grad_norm", low=0.0, above=True)
         check_range(self, "learning_rate", low=0.0)
         check_range(self, "ent_coef", low=0.0)
+        check_optimizer(self)
+
+
+@runtime_checkable
+class Minibatched(Protocol):
+    """Hyperparameters of an algorithm that splits each rollout into minibatches."""
+
+    num_steps: int
+    num_minibatches: int
 
 
 def check_range(

@@ -16,7 +16,7 @@ class ConstantConfig:
     action: float | list[float] | None = None
     """The action: a number, or a list for vector actions; null takes 0, or the middle of a bounded Box."""
     num_steps: int = 128
-    """Environment steps per env between two looks at the clock, the log and the callbacks."""
+    """Environment steps per env between two rounds of logging and callbacks."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_steps", low=1)

@@ -13,7 +13,7 @@ NETWORK: dict[str, Any] = {
     "actor": {"hidden_dims": (256, 256), "activation": "relu"},
     "critic": {"hidden_dims": (512, 512), "activation": "relu"},
 }
-"""The paper's critics are 2048 wide, which is for a GPU."""
+"""The paper's critics are 2048 wide, which needs a GPU."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class CrossQConfig(OffPolicyHparams):
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 1e-3
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     adam_beta1: float = 0.5
     """Decay of Adam's first moment: little momentum, since the targets move at once."""
     alpha: float | None = None
@@ -31,7 +31,7 @@ class CrossQConfig(OffPolicyHparams):
     target_entropy: float | None = None
     """Entropy that a learnt temperature aims at, in nats; null is minus the number of action dimensions."""
     num_critics: int = 2
-    """Critics whose minimum is trusted."""
+    """Number of critics; their minimum is used."""
     actor_every_updates: int = 3
     """Critic updates per update of the actor and the temperature."""
     norm_momentum: float = 0.01
@@ -47,6 +47,10 @@ class CrossQConfig(OffPolicyHparams):
         check_range(self, "actor_every_updates", low=1)
         check_range(self, "norm_momentum", low=0.0, high=1.0)
         check_range(self, "renorm_after_updates", low=0)
+
+    @property
+    def adam_betas(self) -> tuple[float, float]:
+        return self.adam_beta1, 0.999
 
 
 SPEC = AlgorithmSpec(

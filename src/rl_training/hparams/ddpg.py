@@ -17,7 +17,7 @@ class DDPGConfig(OffPolicyHparams):
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 1e-3
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     tau: float = 0.005
     """How far the targets move towards their networks at each update."""
     exploration_noise: float = 0.1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.off_policy import OffPolicyHparams, supports_discrete
+from rl_training.hparams.off_policy import OffPolicyHparams, ReplayOptions, supports_discrete
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import ConfigError
 
@@ -21,7 +21,7 @@ class DQNConfig(OffPolicyHparams):
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 1e-3
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     batch_size: int = 128
     """Transitions per update."""
     updates_per_step: float = 0.25
@@ -41,23 +41,23 @@ class DQNConfig(OffPolicyHparams):
     double: bool = True
     """The online network chooses the next action, the target network values it (van Hasselt et al. 2016)."""
     dueling: bool = False
-    """State value and advantages apart (Wang et al. 2016)."""
+    """Separate state value and advantages (Wang et al. 2016)."""
     distribution: Literal["none", "c51", "quantile"] = "none"
     """Learn the distribution of returns: probabilities of fixed returns (c51) or equally likely returns (quantile)."""
     atoms: int = 51
-    """Returns that c51 distinguishes, or quantiles."""
+    """Number of atoms of c51, or of quantiles."""
     value_range: tuple[float, float] = (-10.0, 10.0)
     """Smallest and largest return that c51 can represent."""
     noisy: bool = False
     """Learnt noise on the weights of the head explores, besides epsilon (Fortunato et al. 2018)."""
     noisy_std: float = 0.5
-    """Initial scale of that noise."""
+    """Initial scale of the noise of noisy layers."""
     prioritized: bool = False
     """Draw transitions with large errors more often (Schaul et al. 2016)."""
     priority_alpha: float = 0.6
-    """How much more often: 0 draws all alike."""
+    """Exponent of the priorities; 0 samples uniformly."""
     priority_beta: float | Schedule = 0.4
-    """How far the weights of the loss make up for it: 1 does fully."""
+    """Exponent of the importance-sampling weights; 1 corrects the bias fully."""
     kernel: Literal["auto", "reference"] = "auto"
     """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 
@@ -74,6 +74,11 @@ class DQNConfig(OffPolicyHparams):
         check_range(self, "priority_beta", low=0.0, high=1.0)
         if self.value_range[0] >= self.value_range[1]:
             raise ConfigError(f"value_range must go up, not {list(self.value_range)}")
+
+    @property
+    def replay_options(self) -> ReplayOptions:
+        """What the buffer is told."""
+        return ReplayOptions(self.n_step, self.gamma, self.prioritized, self.priority_alpha, self.priority_beta)
 
 
 SPEC = AlgorithmSpec(

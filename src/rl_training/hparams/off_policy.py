@@ -1,13 +1,14 @@
-"""What the algorithms that learn from replay share: their hyperparameters, and when they learn how much."""
+"""What the algorithms that learn from replay share: their hyperparameters, and the schedule of their updates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from rl_training.hparams.base import STRICT, check_range, supports_anything
+from rl_training.hparams.optimizer import OptimizerConfig, check_optimizer
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
 
@@ -17,11 +18,11 @@ WIDE_NETWORK: dict[str, Any] = {"actor": _WIDE, "critic": _WIDE}
 
 
 BLOCK_ENV_STEPS = 256
-"""Env steps, roughly, between two looks at a run that learns from replay: logs, statistics, checkpoints."""
+"""Env steps, roughly, of one block of a run with replay; logs, statistics and checkpoints come between blocks."""
 
 
 def block_steps(num_envs: int) -> int:
-    """Vector steps of a block."""
+    """Vector steps in a block."""
     return max(BLOCK_ENV_STEPS // num_envs, 1)
 
 
@@ -40,7 +41,7 @@ class ReplaySchedule:
 
     @cached_property
     def rate(self) -> Fraction:
-        """`updates_per_step` as the fraction that was meant, so that counts of updates are exact integers."""
+        """`updates_per_step` as an exact fraction, so that counts of updates are exact integers."""
         return meant_fraction(self.updates_per_step)
 
     def owed(self, before: int, after: int) -> int:
@@ -53,12 +54,28 @@ class ReplaySchedule:
         return max(self.done(after) - self.done(before), 0)
 
     def done(self, env_steps: int) -> int:
-        """Updates due since the beginning, at a count of env steps."""
+        """Updates due since the start, at a count of env steps."""
         return max(env_steps - self.learning_starts, 0) * self.rate.numerator // self.rate.denominator
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """What an algorithm asks of its replay buffer."""
+
+    n_step: int = 1
+    """Rewards that are summed before the target bootstraps."""
+    gamma: float = 0.99
+    """Discount factor of those sums."""
+    prioritized: bool = False
+    """Whether transitions with large errors are drawn more often (Schaul et al. 2016)."""
+    alpha: float = 0.6
+    """Exponent of the priorities."""
+    beta: float | Schedule | None = None
+    """Importance-sampling exponent, a number or a schedule over the run; None leaves it to the buffer."""
+
+
 def meant_fraction(number: float | Fraction) -> Fraction:
-    """The simplest fraction that is written as this float.
+    """The simplest fraction whose float value is this number.
 
     >>> [str(meant_fraction(number)) for number in (0.1, 1 / 3, 1e-6, 2.0)]
     ['1/10', '1/3', '1/1000000', '2']
@@ -75,7 +92,7 @@ class OffPolicyHparams:
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 3e-4
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gamma: float = 0.99
     """Discount factor per step, 0 to 1."""
     batch_size: int = 256
@@ -90,6 +107,8 @@ class OffPolicyHparams:
     """Gradients are scaled down to this global norm; null switches clipping off."""
     adam_eps: float = 1e-8
     """Adam's epsilon."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimiser of all networks: adam, adamw, rmsprop or your own."""
 
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", low=0.0)
@@ -100,11 +119,22 @@ class OffPolicyHparams:
         check_range(self, "n_step", low=1)
         check_range(self, "max_grad_norm", low=0.0, above=True)
         check_range(self, "adam_eps", low=0.0, above=True)
+        check_optimizer(self)
+
+    @property
+    def adam_betas(self) -> tuple[float, float]:
+        """Decay of Adam's two moments."""
+        return 0.9, 0.999
 
     @property
     def replay(self) -> ReplaySchedule:
-        """When to learn from how much."""
+        """Batch size and rhythm of the updates."""
         return ReplaySchedule(self.batch_size, self.learning_starts, self.updates_per_step, self.n_step)
+
+    @property
+    def replay_options(self) -> ReplayOptions:
+        """What the buffer is told."""
+        return ReplayOptions(n_step=self.n_step, gamma=self.gamma)
 
 
 def has_mask(observation_space: SpaceSpec) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import supports_discrete
+from rl_training.hparams.optimizer import OptimizerConfig, check_optimizer
 from rl_training.hparams.schedules import Schedule
 
 _NORMALISED = {"hidden_dims": (128, 128), "activation": "relu", "layer_norm": True}
@@ -27,7 +28,7 @@ class PQNConfig:
     num_minibatches: int = 16
     """Minibatches per pass; must divide num_steps x num_envs."""
     learning_rate: float | Schedule = 2.5e-4
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gamma: float = 0.99
     """Discount factor per step, 0 to 1."""
     q_lambda: float = 0.95
@@ -42,6 +43,8 @@ class PQNConfig:
     """Gradients are scaled down to this global norm; null switches clipping off."""
     adam_eps: float = 1e-8
     """Adam's epsilon."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimiser of all networks: adam, adamw, rmsprop or your own."""
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_epochs", "num_minibatches", "epsilon_steps"):
@@ -51,6 +54,7 @@ class PQNConfig:
         check_range(self, "learning_rate", low=0.0)
         check_range(self, "max_grad_norm", low=0.0, above=True)
         check_range(self, "adam_eps", low=0.0, above=True)
+        check_optimizer(self)
 
 
 SPEC = AlgorithmSpec(

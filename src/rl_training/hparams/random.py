@@ -1,4 +1,4 @@
-"""The random agent: uniform actions, the floor of every comparison."""
+"""The random agent: uniform actions, the baseline of every comparison."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RandomConfig:
     __pydantic_config__ = STRICT
 
     num_steps: int = 128
-    """Environment steps per env between two looks at the clock, the log and the callbacks."""
+    """Environment steps per env between two rounds of logging and callbacks."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_steps", low=1)

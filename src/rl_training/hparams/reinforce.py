@@ -17,11 +17,11 @@ class ReinforceConfig(OnPolicyHparams):
     num_steps: int = 512
     """Environment steps per env and rollout; the batch is num_steps x num_envs."""
     learning_rate: float | Schedule = 1e-3
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     gae_lambda: float = 1.0
-    """1 weighs each action by the whole return that followed it, which is what makes this REINFORCE."""
+    """1 weights each action by the whole return that followed it, which is what makes this REINFORCE."""
     baseline: bool = True
-    """Subtract the learnt state value from the returns; false trains without a critic's help."""
+    """Subtract the learnt state value from the returns; false uses the plain returns."""
 
 
 SPEC = AlgorithmSpec(

@@ -24,7 +24,7 @@ class SACConfig(OffPolicyHparams):
     """Entropy that a learnt temperature aims at, in nats; null is minus the number of action dimensions, for Discrete
     actions 0.89 of the largest possible. Where a mask allows k of n actions, log k / log n of that."""
     num_critics: int = 2
-    """Critics whose minimum is trusted."""
+    """Number of critics; their minimum is used."""
     kernel: Literal["auto", "reference"] = "auto"
     """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 

@@ -1,4 +1,4 @@
-"""Values that change over a run, as functions of the fraction of its budget that is spent. No state to lose."""
+"""Values that change over a run, as functions of the fraction of its budget that is spent; they have no state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Schedule:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     type: Literal["linear", "cosine", "exponential"]
-    """Shape of the way: a straight line, half a cosine, or a constant factor per step (both ends positive)."""
+    """Shape of the curve: a straight line, half a cosine, or a constant factor per step (both ends positive)."""
     start: float
     """Value at the first update."""
     end: float

@@ -17,19 +17,19 @@ class TD3Config(OffPolicyHparams):
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 1e-3
-    """Step size of Adam; a number or a schedule over the run's env steps."""
+    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     tau: float = 0.005
     """How far the targets move towards their networks whenever the actor is updated."""
     exploration_noise: float = 0.1
     """Standard deviation of the noise on actions in training, in the -1..1 of the actor."""
     target_noise: float = 0.2
-    """Standard deviation of the noise on the target's actions; 0 has none."""
+    """Standard deviation of the noise on the target actions; 0 means no noise."""
     target_noise_clip: float = 0.5
-    """That noise is cut to +- this."""
+    """The noise on the target actions is clipped to +- this."""
     actor_every_updates: int = 2
     """Critic updates per update of the actor and the targets."""
     num_critics: int = 2
-    """Critics whose minimum is trusted."""
+    """Number of critics; their minimum is used."""
     kernel: Literal["auto", "reference"] = "auto"
     """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 

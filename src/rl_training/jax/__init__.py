@@ -1,1 +1,1 @@
-"""The compiled lane: environment, agent and loop as one XLA program. The only folder that imports jax."""
+"""The JAX backend: environment, agent and training loop as one XLA program. The only folder that imports jax."""

@@ -1,6 +1,6 @@
-"""What parts of a user's own must be, looked at by shapes and dtypes alone: nothing is computed and nothing compiled.
+"""Checks of your own JAX environments, networks and algorithms by shapes and dtypes: nothing is computed or compiled.
 
-XLA would refuse most of it too, later and in words about its loops; some of it would be broadcast and learn nonsense.
+XLA would reject most mistakes too, but later and with messages about its loops; others would broadcast silently.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from rl_training.jax.types import JaxEnv
 
 ROWS = 3
-"""Environments or observations to try a part with: not 1, which would hide a missing axis."""
+"""Number of environments or observations to check with: not 1, which would hide a missing axis."""
 KINDS = {jnp.floating: "floats", jnp.integer: "integers", jnp.bool_: "bools"}
 
 
 def check_env(env: JaxEnv, what: str) -> None:
-    """Whether `init`, `obs` and `step` fit together, the spaces, and each number of environments."""
+    """ConfigError unless `init`, `obs`, `step` and the spaces of an environment are consistent for n environments."""
     key = jax.eval_shape(jax.random.key, 0)
     state = jax.eval_shape(lambda key: env.init(key, ROWS), key)
     for path, leaf in named_leaves(state):
@@ -48,7 +48,7 @@ def check_env(env: JaxEnv, what: str) -> None:
 
 
 def check_obs(obs: Any, space: SpaceSpec, what: str) -> None:
-    """Whether observations of ROWS environments are those of the space."""
+    """ConfigError unless the observations of ROWS environments fit the space."""
     if isinstance(space, DictSpec):
         if not isinstance(obs, dict) or set(obs) != set(space.spaces):
             found = f"the keys {', '.join(sorted(obs))}" if isinstance(obs, dict) else "no dict"
@@ -65,6 +65,7 @@ def kind_of(leaf: LeafSpec) -> Any:
 
 
 def check_array(array: Any, shape: tuple[int, ...], kind: Any, what: str) -> None:
+    """ConfigError unless an array has this shape and kind of dtype."""
     if not hasattr(array, "dtype"):
         found = type(array).__name__
     elif array.shape == shape and jnp.issubdtype(array.dtype, kind):
@@ -79,7 +80,7 @@ def described(array: Any) -> str:
 
 
 def check_unchanged(before: Any, after: Any, what: str, name: str) -> None:
-    """Whether a pytree kept its structure, shapes and dtypes, as what goes around in a loop must."""
+    """ConfigError unless a pytree kept its structure, shapes and dtypes, as the carry of a loop must."""
     old, new = dict(named_leaves(before)), dict(named_leaves(after))
     if old.keys() != new.keys():
         lost, come = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
@@ -92,7 +93,7 @@ def check_unchanged(before: Any, after: Any, what: str, name: str) -> None:
 
 
 def check_actions(actions: Any, num_envs: int, space: SpaceSpec) -> None:
-    """Whether `act` decided once for each environment; another shape would be broadcast by the environment."""
+    """ConfigError unless `act` returned one action per environment; another shape would be broadcast silently."""
     assert not isinstance(space, DictSpec), "refused by every algorithm"
     shape = (num_envs, *space.shape)
     if actions.shape != shape:
@@ -100,13 +101,14 @@ def check_actions(actions: Any, num_envs: int, space: SpaceSpec) -> None:
 
 
 def check_metrics(metrics: Any) -> None:
+    """ConfigError unless every metric is a scalar."""
     for name, leaf in metrics.items():
         if leaf.shape != ():
             raise ConfigError(f"learn returned metric '{name}' of shape {leaf.shape}; a metric is one number: .mean()?")
 
 
 def check_network(network: Network, space: SpaceSpec, what: str) -> None:
-    """Whether a backbone makes features of observations, as many as it says."""
+    """ConfigError unless a backbone turns observations into `out_features` features."""
     params = network.init(np.random.default_rng(0))
     if not isinstance(params, dict) or not all(isinstance(leaf, np.ndarray) for leaf in params.values()):
         raise ConfigError(f"{what}: init(rng) must return a dict of NumPy arrays by name")
@@ -122,5 +124,5 @@ def check_network(network: Network, space: SpaceSpec, what: str) -> None:
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """The arrays of a pytree by their paths, such as ".inner['x']"."""
+    """The arrays of a pytree with their paths, such as ".inner['x']"."""
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]

@@ -1,7 +1,7 @@
-"""A JaxAlgorithm as an `Algorithm`: the same pure functions on ordinary Gymnasium environments.
+"""A JaxAlgorithm as an `Algorithm`: the same pure functions for ordinary Gymnasium environments.
 
-The collector, buffers and trainers are those of the torch twins; only `learn` and `act` run in JAX. The compiled lane
-uses the same object for everything but learning: it holds the state, the policy and their place in a checkpoint.
+The collector, buffers and trainers are those of the torch backend; only `learn` and `act` run in JAX. The compiled lane
+uses the same object for everything except learning: it holds the state and the policy and saves them in checkpoints.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from rl_training.registry import check_call, did_you_mean, import_own
 from rl_training.types import Array, Batch, ConfigError, Obs, StateDict, UpdateResult
 
 NOT_ALGORITHM = ("params", "normalizer", "hyper")
-"""Fields of a state that a checkpoint keeps with the policy, or that follow from the config."""
+"""Fields of a state that are saved with the policy or follow from the config, so not with the algorithm."""
 
 
 SAMPLED = ("obs", "actions", "rewards", "next_obs", "terminated", "discounts")
+"""Columns of a replay batch that `learn` uses."""
 NOT_DENSE = ("valid", "final_obs", "final_index", "last_obs")
-"""What a rollout of the collector has beside that of the compiled lane."""
+"""Columns of the collector's rollout that a rollout of the compiled lane does not have."""
 TRANSITIONS = np.ones(1, bool)
-"""What a batch without `valid` holds only."""
+"""Default for batches without `valid`: all rows are transitions."""
 
 
 class HostAlgorithm:
-    """An agent on the host: functions, their present state, and the verbs that the trainers know."""
+    """A JAX agent on the host: pure functions, their current state, and the methods that the trainers call."""
 
     def __init__(self, ctx: BuildContext, functions: JaxAlgorithm, state: Any, description: str) -> None:
         self.functions = functions
         self.description = description
-        """All that decides on `functions`, in words that equal ones share."""
+        """Fingerprint of everything that determines `functions`; equal functions have equal fingerprints."""
         self.state = state
         self.progress = ctx.progress
         self.seed = ctx.streams.seed
@@ -72,21 +73,21 @@ class HostAlgorithm:
 
     @property
     def schedule(self) -> ReplaySchedule | None:
-        """When an off-policy trainer calls `update`, with how much."""
+        """When an off-policy trainer calls `update`, and with which batch size."""
         return schedule_of(self.functions)
 
     def observe(self, batch: Batch) -> None:
         self.state = self._observe(self.state, dense(batch))
 
     def drop_open_episodes(self) -> None:
-        """The running returns of a reward normaliser start anew."""
+        """Reset the running returns of the reward normaliser."""
         normalizer = self.state._asdict().get("reward_normalizer")
         if isinstance(normalizer, RewardStatistics):
             fresh = normalizer._replace(open_returns=np.zeros_like(normalizer.open_returns))
             self.state = self.state._replace(reward_normalizer=fresh)
 
     def watched(self) -> Iterator[Array]:
-        """What the guard looks at after each update."""
+        """The arrays that the NaN guard checks after each update."""
         for leaf in jax.tree.leaves(self.state):
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 yield np.asarray(leaf)
@@ -99,7 +100,7 @@ class HostAlgorithm:
         self.state = self.state._replace(**parts)
 
     def named(self, fields: dict[str, Any]) -> dict[str, StateDict]:
-        """The fields of a state as checkpoints and errors name them."""
+        """The fields of a state under their names in checkpoints and error messages."""
         policy = {"network": tree_state(fields["params"]), "normalizer": tree_state(fields["normalizer"])}
         rest = {name: tree_state(part) for name, part in fields.items() if name not in NOT_ALGORITHM}
         return {"algorithm": rest, "policy": policy}
@@ -109,13 +110,14 @@ class HostAlgorithm:
 
 
 def numbered(learn: Any, state: Any, batch: Batch, env_steps: Any, updates: Any, words: Any) -> Any:
-    """`learn` with the key of an update. Made outside of a compiled function, a key takes half a millisecond."""
+    """`learn` with the key of an update, made here because outside of a compiled function that takes half a
+    millisecond."""
     return learn(state, batch, env_steps, jax.random.fold_in(jax.random.wrap_key_data(words), updates))
 
 
 def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlgorithm:
-    """The agent behind a spec: `functional` names a function (ctx, hparams) -> JaxAlgorithm. A tuple HYPER beside it
-    says which hyperparameters are leaves of the state; without one, all of them shape the program."""
+    """The agent of a spec, whose `functional` names a function (ctx, hparams) -> JaxAlgorithm. A tuple HYPER in its
+    module names the hyperparameters that are leaves of the state; all others are compiled into the program."""
     assert spec.functional is not None, "refused by the assembly"
     what = f"algorithm '{spec.functional}'"
     build: Callable[[BuildContext, Any], JaxAlgorithm] = import_own(spec.functional, "algorithm")
@@ -140,8 +142,8 @@ def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlg
 
 
 def dense(batch: Batch) -> Batch:
-    """A collector's rollout as the compiled lane has it: the true next observation of every row."""
-    if "final_index" not in batch:  # drawn from replay
+    """A collector's rollout in the format of the compiled lane, with the true next observation of every row."""
+    if "final_index" not in batch:  # a replay batch
         return {name: batch[name] for name in SAMPLED if name in batch}
     index = batch["final_index"]
 

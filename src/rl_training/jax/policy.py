@@ -1,7 +1,7 @@
-"""A JAX agent's policy as the rest of the package knows policies: evaluated, exported, loaded.
+"""The policy of a JAX agent behind the package's `Policy` interface, for evaluation, export and loading.
 
-Small MLPs act in NumPy over a host copy of the weights, which for a few rows is faster than a compiled call; all other
-networks act in a jitted function.
+MLPs and GRUs with simple activations act in NumPy on a host copy of the weights, which for a few rows is faster than a
+compiled call; all other networks act in a jitted function.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class Exported(NamedTuple):
-    """Greedy acting as a pure function of raw observations (N, ...), apart from runs and their files."""
+    """A greedy policy as a pure function of raw observations (N, ...), independent of any run directory."""
 
     step: Callable[[Any, Any, Any], tuple[Any, Any]]
-    """(obs, carry, is_first) -> actions as the environment takes them, and what is remembered"""
+    """(obs, carry, is_first) -> actions for the environment, next carry"""
     initial_carry: Callable[[int], Any]
-    """What N policies remember when their episodes begin; empty without memory."""
+    """(N) -> the carry at the start of N episodes; empty without memory."""
 
     def __call__(self, obs: Any) -> Any:
-        """Actions (N, ...) at the beginning of episodes: without memory, anywhere."""
+        """Actions (N, ...) at the start of episodes; for a policy without memory, at any time."""
         count = len(jax.tree.leaves(obs)[0])
         return self.step(obs, self.initial_carry(count), np.ones(count, bool))[0]
 
 
 class JaxPolicy:
-    """Acts with the present state of an agent."""
+    """Acts with the current state of an agent."""
 
     def __init__(self, agent: HostAlgorithm, action_space: SpaceSpec, *, in_numpy: bool) -> None:
         self.agent = agent
@@ -49,9 +49,10 @@ class JaxPolicy:
         self.act_compiled = jax.jit(agent.functions.act, static_argnums=5)
         self.policy_compiled = jax.jit(agent.functions.policy)
         self.saved_env_steps = 0
-        """Of the checkpoint this policy was loaded from: how much it explores outside of training."""
+        """Env steps of the checkpoint this policy was loaded from; outside of training, schedules such as epsilon are
+        evaluated there."""
         self._acting: tuple[Any, int, Any] = (None, 0, None)
-        """A state, a count of env steps, and what acting needs of them."""
+        """Cache of `acting`: a state, env steps, and the result for them."""
 
     def initial_carry(self, num_envs: int) -> Carry:
         carry: Carry = to_host(self.agent.functions.initial_carry(num_envs))
@@ -75,8 +76,8 @@ class JaxPolicy:
         return to_env(space, actions)
 
     def export(self, kind: str) -> Exported:
-        """What this policy does now, as a function of its own: "jax" is jitted and can be part of a larger program,
-        "numpy" is plain NumPy."""
+        """The current greedy policy as a function: "jax" is jitted and can be part of a larger program, "numpy" runs in
+        plain NumPy."""
         if kind not in ("jax", "numpy"):
             raise ConfigError(f"a policy is exported as 'jax' or 'numpy', not '{kind}'")
         in_jax, functions, acting = kind == "jax", self.agent.functions, self.acting()
@@ -93,7 +94,7 @@ class JaxPolicy:
         return Exported(jax.jit(step) if in_jax else step, self.initial_carry)
 
     def acting(self) -> Any:
-        """What acting needs of the agent's present state, on the host."""
+        """The parameters that acting needs, from the agent's current state, as NumPy arrays."""
         state, env_steps = self.agent.state, self.agent.progress.env_steps or self.saved_env_steps
         if self._acting[0] is not state or self._acting[1] != env_steps:
             self._acting = (state, env_steps, to_host(self.policy_compiled(state, np.float32(env_steps))))

@@ -1,4 +1,4 @@
-"""Pytrees as checkpoint state and back: NumPy arrays under the names of fields and keys."""
+"""Pytrees to checkpoint state and back: NumPy arrays under the names of fields and keys."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rl_training.types import CheckpointError, StateDict
 
 
 def tree_state(tree: Any) -> Any:
-    """Copies of all leaves in nested dicts, as torch has them: a dict of dicts is joined by dots, a matrix among
-    parameters is (outputs, inputs)."""
+    """Copies of all leaves in nested dicts, in torch's conventions: dicts of dicts are flattened with dotted names, and
+    weight matrices are (outputs, inputs)."""
     if tree is None:
         return None
     if isinstance(tree, dict):
@@ -28,7 +28,7 @@ def tree_state(tree: Any) -> Any:
 
 
 def restored(like: Any, state: Any, where: str = "") -> Any:
-    """The pytree with the structure of `like` and the numbers of `state`; the inverse of `tree_state`."""
+    """The pytree with the structure of `like` and the values of `state`; the inverse of `tree_state`."""
     if like is None:
         return None
     if isinstance(like, dict):
@@ -48,23 +48,26 @@ def restored(like: Any, state: Any, where: str = "") -> Any:
 
 
 def fields_of(tree: tuple[Any, ...]) -> dict[str, Any]:
+    """The elements of a tuple by field name, or by index for a plain tuple."""
     names = getattr(tree, "_fields", None) or [str(i) for i in range(len(tree))]
     return dict(zip(names, tree, strict=True))
 
 
-def named(key: str, state: StateDict) -> StateDict:
-    return {f"{key}.{name}": value for name, value in state.items()}
+def named(prefix: str, state: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a dict under `prefix.name`."""
+    return {f"{prefix}.{name}": value for name, value in state.items()}
 
 
 def turned(name: str, value: Any) -> Any:
-    """A layer's matrix transposed; everything else as it is."""
+    """A weight matrix transposed; everything else unchanged."""
     is_matrix = name.endswith("weight") and np.ndim(value) == 2
     return np.ascontiguousarray(value.T) if is_matrix else value
 
 
-def below(state: StateDict, key: str) -> StateDict:
-    """The entries `key.name` of a joined dict, under `name`."""
-    return {name.removeprefix(f"{key}."): value for name, value in state.items() if name.startswith(f"{key}.")}
+def below(state: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The entries `prefix.name` of a dict, under `name`; the inverse of `named`."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 
 
 def entry(state: Any, name: str, where: str) -> Any:

@@ -1,7 +1,7 @@
-"""How jax is set up in this process: one thread per program, and a compile cache in the user's cache folder.
+"""Setup of jax in this process: one thread per program, and a compilation cache in the user's cache folder.
 
-Everything here must happen before the first computation, because XLA reads its flags once: a process in which jax
-already computes (a notebook, say) keeps the threads it has.
+Everything here must happen before the first computation, because XLA reads its flags once: a process in which jax has
+already computed something (a notebook, say) keeps its threads.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pathlib import Path
 from rl_training.system.imports import without_collections
 
 SINGLE_THREAD = "--xla_cpu_multi_thread_eigen=false"
-"""Small matrix products are slower on several threads, and their bits would depend on how many there are."""
+"""Small matrix products are slower on several threads, and their bits would depend on the number of threads."""
 
 
 _threads: list[int] = []
-"""Of XLA in this process, once it is known."""
+"""Number of XLA threads in this process, once it is known."""
 
 
 def configure(num_threads: int = 1, device: str = "auto") -> None:
-    """Threads, cache and dispatch; costs nothing the second time."""
+    """Set threads, compilation cache and dispatch; further calls cost nothing."""
     if not _threads:
         _threads.append(start_with(num_threads))
     with without_collections():
         import jax
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
-    # computations run in the thread that asks for them, so that runs in several threads share no queue
+    # synchronous dispatch: computations run in the calling thread, so that runs in several threads share no queue
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     if jax.config.values.get("jax_compilation_cache_dir") is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
@@ -37,21 +37,21 @@ def configure(num_threads: int = 1, device: str = "auto") -> None:
 
 
 def threads() -> int:
-    """Threads that one operation may use here: what XLA was started with, whatever a later run asks for."""
+    """Threads that one operation may use: the number XLA was started with, whatever a later run asks for."""
     return _threads[0]
 
 
 def start_with(num_threads: int) -> int:
-    """Set the threads of XLA, if it has not started, and say how many it has."""
+    """Set the number of XLA threads if XLA has not started yet; returns the number it has."""
     if "jax" in sys.modules:
-        from jax._src.xla_bridge import backends_are_initialized  # nothing public tells
+        from jax._src.xla_bridge import backends_are_initialized  # there is no public function for this
 
         if backends_are_initialized():
             return 1 if SINGLE_THREAD in os.environ.get("XLA_FLAGS", "") else usable_cores()
     if num_threads == 1:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SINGLE_THREAD}".strip()
         return 1
-    os.environ["NPROC"] = str(num_threads)  # the size of XLA's pool
+    os.environ["NPROC"] = str(num_threads)  # the size of XLA's thread pool
     return num_threads
 
 
@@ -60,7 +60,7 @@ def usable_cores() -> int:
 
 
 def use_device(device: str) -> bool:
-    """Run programs on `device` (cuda, cuda:1, mps, ...) from now on; False where it is not there."""
+    """Run programs on `device` (cuda, cuda:1, mps, ...) from now on; False if it is not available."""
     import jax
 
     if device in ("auto", "cpu"):
@@ -74,7 +74,7 @@ def use_device(device: str) -> bool:
 
 
 def cache_folder() -> Path:
-    """Compiled programs, by the XDG convention. They are code: nobody else may write there."""
+    """The folder of compiled programs, by the XDG convention. They are code, so only the user may write there."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(base) / "rl_training" / "jax"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Numeric hyperparameters as leaves of a state: a grid over them runs one compiled program."""
+"""Numeric hyperparameters as leaves of the state, so that a grid over them needs only one compiled program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_training.jax.types import Hyper
 
 
 def hyper_leaves(hparams: Any, names: Iterable[str], total_timesteps: int) -> Hyper:
-    """The named fields of `hparams` as float32; None is left out, a number that may be a schedule is [start, end]."""
+    """The named fields of `hparams` as float32; None is left out, a schedule becomes [start, end]."""
     leaves: Hyper = {"total_timesteps": np.float32(total_timesteps)}
     for name in names:
         value = getattr(hparams, name)
@@ -26,7 +26,7 @@ def hyper_leaves(hparams: Any, names: Iterable[str], total_timesteps: int) -> Hy
 
 
 def scheduled(hparams: Any, name: str, hyper: Hyper, env_steps: Any) -> Any:
-    """The present value of a leaf. `hparams` only says, once and for all, which shape its schedule has."""
+    """The value of a leaf at `env_steps`. `hparams` only determines, at trace time, the shape of its schedule."""
     value, leaf = getattr(hparams, name), hyper[name]
     if not isinstance(value, Schedule):
         return leaf

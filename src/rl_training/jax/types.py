@@ -1,7 +1,7 @@
-"""The functional contracts: an algorithm is a record of pure functions, an environment three of them.
+"""The functional contracts: an algorithm is a record of pure functions, an environment has three of them.
 
-Everything an algorithm or an environment is at a moment is a pytree that goes in and comes out; static things (sizes,
-spaces, switches) are closed over. Shapes use the letters of `rl_training.types`: T time, N environments, B batch.
+All state of an algorithm or environment is a pytree, passed in and returned; static things (sizes, spaces, switches)
+are closed over. Shapes use the letters of `rl_training.types`: T time, N environments, B batch.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from rl_training.types import SpaceSpec
 
 Array = jax.Array
 Obs = Any
-"""(N, ...) array or dict of them; the key "action_mask" is reserved as everywhere."""
+"""(N, ...) array or dict of them; the key "action_mask" is reserved, as everywhere."""
 State = Any
-"""What an algorithm knows, as a NamedTuple. Three of its fields mean something to others: `params` and `normalizer` are
-the policy of a checkpoint, dicts that may be empty; `hyper` are the numeric hyperparameters."""
+"""State of an algorithm, a NamedTuple. Three fields are required: `params` and `normalizer`, dicts that may be empty,
+are saved as the policy of a checkpoint; `hyper` holds the numeric hyperparameters."""
 EnvState = Any
-"""Where N environments are; every leaf has N rows."""
+"""State of N environments; every leaf has N rows."""
 Policy = Any
-"""What acting needs of a state: parameters and statistics, as a pytree."""
+"""The part of a state that acting needs: parameters and statistics, as a pytree."""
 Carry = Any
-"""What a policy remembers between steps, rows per environment; `()` when it remembers nothing."""
+"""Memory of a policy between steps, one row per environment; `()` for a policy without memory."""
 Batch = dict[str, Any]
 """A rollout (T, N, ...): obs actions rewards terminated truncated is_first valid next_obs, and the policy's extras.
 `next_obs` is the true successor of every row: the final observation where an episode ended."""
 Metrics = dict[str, Array]
 Hyper = dict[str, Any]
-"""Numeric hyperparameters by name, as leaves of the state: another learning rate needs no other program.
+"""Numeric hyperparameters by name, as leaves of the state: another learning rate does not recompile the program.
 A schedule is an array [start, end]; its shape (linear, cosine, ...) is static."""
 
 
 class Noise(NamedTuple):
-    """The random numbers one decision of one environment takes. Whoever acts draws them, for many steps at once: a
-    counter-based generator inside the step loop costs more than a small network."""
+    """Kind and shape of the random numbers for one action of one environment. The caller of `act` draws them for many
+    steps at once, because a counter-based generator inside the step loop costs more than a small network."""
 
     kind: Literal["gumbel", "normal", "uniform"]
     shape: tuple[int, ...]
@@ -47,36 +47,37 @@ class Noise(NamedTuple):
 class JaxAlgorithm(NamedTuple):
     """One algorithm as pure functions, for the compiled lane and, through `host.py`, for ordinary environments.
 
-    The driver calls, for each rollout or block: `policy` once, `act` at every step, `learn` on what was seen (the
-    rollout, or batches drawn from the replay that the driver owns), then `observe`. `env_steps` is how many steps of
-    all environments were done when the rollout began; schedules are functions of it.
+    For each rollout or block the driver calls `policy` once, `act` at every step, `learn` on the rollout (or on batches
+    from the replay buffer, which the driver owns), then `observe`. `env_steps` counts the steps of all environments
+    before the rollout; schedules are functions of it.
     """
 
     rollout_length: int
     """Steps per environment between two calls of `learn`."""
     replay: ReplaySchedule | None
-    """When and how much to learn from replay; None learns from each rollout and forgets it."""
+    """When and how much to learn from replay; None for on-policy algorithms."""
     noise: Noise
+    """The random numbers that `act` needs."""
     init: Callable[[np.random.Generator, Hyper], State]
-    """On the host, in NumPy: the same first weights as the torch twin."""
+    """(rng, hyper) -> initial state, computed on the host in NumPy, with the initial weights of the torch twin."""
     policy: Callable[[State, Any], Policy]
-    """(state, env_steps) -> what acts; schedules such as epsilon are evaluated here."""
+    """(state, env_steps) -> policy; schedules such as epsilon are evaluated here."""
     act: Callable[[Policy, Obs, Carry, Any, Any, bool], tuple[Any, Carry, dict[str, Any]]]
     """(policy, obs, carry, is_first, noise, deterministic) -> actions, carry, extras; noise is (N, *noise.shape)."""
     learn: Callable[[State, Batch, Any, Array], tuple[State, Metrics]]
-    """(state, batch, env_steps, key) -> the next state and metrics with fixed names."""
+    """(state, batch, env_steps, key) -> next state, metrics with fixed names."""
     observe: Callable[[State, Batch], State]
-    """Moves normaliser statistics, between rollouts."""
+    """(state, batch) -> state with updated normaliser statistics; called between rollouts."""
     initial_carry: Callable[[int], Carry]
-    """What a policy remembers when N episodes begin."""
+    """(N) -> the carry at the start of N episodes."""
     unit_actions: bool = False
-    """Box actions are in -1..1; the environment receives them moved to its bounds, not cut."""
+    """Box actions are in -1..1 and are rescaled to the bounds of the environment, not clipped."""
     updates_per_learn: int = 1
-    """With replay: updates that one call of `learn` makes, of as many batches one after the other in its rows."""
+    """With replay: gradient updates per call of `learn`, whose rows hold that many batches one after the other."""
 
 
 class JaxEnv(Protocol):
-    """N environments at once as pure functions. No autoreset inside: the driver starts ended episodes anew."""
+    """N environments at once as pure functions. No autoreset: the driver resets ended episodes."""
 
     @property
     def observation_space(self) -> SpaceSpec: ...
@@ -84,13 +85,13 @@ class JaxEnv(Protocol):
     def action_space(self) -> SpaceSpec: ...
     @property
     def max_episode_steps(self) -> int | None:
-        """Steps after which `step` itself says `truncated`; None never does."""
+        """Steps after which an episode is truncated; None for no limit."""
 
     def init(self, key: Array, n: int) -> EnvState:
-        """The first states of N episodes."""
+        """The initial states of N episodes."""
 
     def obs(self, state: EnvState) -> Obs:
-        """What the N policies see, (N, ...)."""
+        """The observations in N states, (N, ...)."""
 
     def step(self, state: EnvState, action: Array, key: Array) -> tuple[EnvState, Array, Array, Array]:
-        """(state, rewards, terminated, truncated) after one step of each; the last three are (N,)."""
+        """(state, rewards, terminated, truncated) after one step of each environment; the last three are (N,)."""

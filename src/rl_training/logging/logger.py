@@ -1,10 +1,9 @@
-"""The logger: rows to JSONL files, always, and to any number of sinks.
+"""The logger: writes rows to JSONL files and to any number of sinks.
 
 Rows arrive with tensors and NumPy scalars in them; only here they become plain numbers. The lengths and checksums of
-the files are a part of the checkpoint, and loading one cuts the files back, so the logs of a resumed run equal those of
-a run that was never stopped. Where a file is no longer what the checkpoint covers, its whole rows are kept, one warning
-says so, and the run goes on. The exception is train.log, which is for people: it keeps what happened, also what was
-taken back.
+the files are part of the checkpoint, and loading one truncates the files, so the logs of a resumed run equal those of a
+run that was never stopped. If a file does not match the checkpoint, its complete rows are kept, one warning says so,
+and the run continues. Only train.log, which is for people, is never truncated.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ METRICS, EPISODES, EVALS, ALERTS, TRACE = (
     "trace.jsonl",
 )
 FLUSH_SECONDS = 0.2
-"""Metrics that come faster than this are written together; episodes and steps go with them."""
+"""Shortest interval between two writes of metrics; rows of episodes and steps are written with them."""
 
 
 class Sink(Protocol):
-    """Where rows go besides the run's own JSONL. Rows are flat and plain; NaN is a float here.
+    """Destination of rows besides the run's JSONL files. Rows are flat, with plain values; NaN stays a float.
 
-    A sink that must not repeat itself after a resume is Stateful too; its state is saved with the logger's.
+    A sink that must not log a row twice after a resume is Stateful too; its state is saved with the logger's.
     """
 
     def log(self, row: Row, /) -> None:
-        """A row of metrics; `env_steps` says when."""
+        """Log a row of metrics, which holds its `env_steps`."""
 
     def log_eval(self, row: Row, /) -> None:
-        """The result of one evaluation."""
+        """Log the result of one evaluation."""
 
     def close(self) -> None:
-        """Write out what is held back. Called once."""
+        """Write what is buffered. Called once."""
 
 
 @runtime_checkable
@@ -58,11 +57,11 @@ class ChecksFiles(Protocol):
     """A sink that compares its files with the state it loads."""
 
     damage: list[str]
-    """What was wrong with them at the last load: a file and what it lacks, in words."""
+    """Problems found at the last load: a file and what is wrong with it, in words."""
 
 
 class Logger:
-    """Writes what a run reports. `redact` is applied to messages and alerts (see `RunDir.redactor`)."""
+    """Writes the logs of a run. `redact` is applied to messages and alerts (see `RunDir.redactor`)."""
 
     def __init__(
         self, logs_dir: Path | str, sinks: Sequence[Sink] = (), *, redact: Callable[[str], str] | None = None
@@ -75,7 +74,7 @@ class Logger:
         self._messages = AppendFile(self.logs_dir / "train.log")
         self._next_flush = 0.0
         self.damage: list[str] = []
-        """Files that were not what the loaded checkpoint covers, each with what is wrong with it."""
+        """Files that did not match the loaded checkpoint, each with what is wrong with it."""
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
         """A row of metrics, to metrics.jsonl and the sinks."""
@@ -103,41 +102,41 @@ class Logger:
         self._write(TRACE, fields)
 
     def log_alert(self, row: Mapping[str, Any]) -> Row:
-        """Something a person should look at, to alerts.jsonl; returns it as written, without secrets."""
+        """An alert, to alerts.jsonl; returns the row as written, with secrets redacted."""
         texts = {key: self._redact(shortened(value)) if isinstance(value, str) else value for key, value in row.items()}
         plain = self._write(ALERTS, texts)
         self.flush()
         return plain
 
     def message(self, text: str) -> None:
-        """A line for people, with the time, to train.log."""
+        """A line with a time stamp, to train.log."""
         stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         self._messages.append(f"{stamp} {self._redact(shortened(text))}\n".encode(errors="backslashreplace"))
-        with suppress(RunError):  # a full disk stops the run where a row is lost, not where its failure is reported
+        with suppress(RunError):  # a full disk stops the run when a row is lost, not when the failure is reported
             self._messages.flush()
 
     def flush(self) -> None:
-        """Hand every row to the operating system: it then survives the end of this process."""
+        """Hand every row to the operating system, so that it survives the end of this process."""
         for file in self._files.values():
             file.flush()
         self._next_flush = time.monotonic() + FLUSH_SECONDS
 
     def save_logs(self) -> None:
-        """Flush, and wait until the disk has it."""
+        """Flush, and wait until the data is on disk."""
         for file in (*self._files.values(), self._messages):
             file.sync()
 
     def close(self) -> None:
-        """Write out and close everything, the sinks too. Closing twice is fine."""
+        """Flush and close everything, including the sinks; idempotent."""
         sinks, self.sinks = self.sinks, ()
-        with ExitStack() as stack:  # one that fails to close does not keep the others open
+        with ExitStack() as stack:  # closes the others even if one fails
             for file in (*self._files.values(), self._messages):
                 stack.callback(file.close)
             for sink in sinks:
                 stack.callback(sink.close)
 
     def state_dict(self) -> StateDict:
-        """The length of each file in bytes and its checksum; the disk has these bytes before they are told."""
+        """The length in bytes and the checksum of each file, which is synced to disk first."""
         self.save_logs()
         files = {name: file.length() for name, file in self._files.items()}
         sums = {name: file.checksum() for name, file in self._files.items()}
@@ -145,7 +144,7 @@ class Logger:
         return {"files": files, "sha256": sums, "sinks": sinks}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Cut every file back to what it was in `state`; a file that `state` does not know becomes empty."""
+        """Truncate every file to what it was in `state`; a file that `state` does not have becomes empty."""
         if TRACE not in self._files and (TRACE in state["files"] or (self.logs_dir / TRACE).exists()):
             self._files[TRACE] = AppendFile(self.logs_dir / TRACE)
         sums = state.get("sha256", {})  # checkpoints of 0.1.0 have lengths alone
@@ -163,7 +162,7 @@ class Logger:
             warnings.warn(f"{text}; training goes on, damaged rows are skipped", UserWarning, stacklevel=2)
 
     def cut_all(self) -> None:
-        """Empty every file: the run starts from its beginning again."""
+        """Empty every file, for a run that starts again from the beginning."""
         for file in self._files.values():
             file.truncate(0)
 
@@ -183,7 +182,7 @@ class Logger:
 
 
 class JsonlSink:
-    """A second JSONL file wherever you like, metrics and evaluations in one."""
+    """One more JSONL file at any path, with metrics and evaluations together."""
 
     def __init__(self, path: Path | str) -> None:
         path = Path(path).expanduser()

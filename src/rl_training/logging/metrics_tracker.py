@@ -1,4 +1,4 @@
-"""Window statistics over the latest episodes and training metrics."""
+"""Statistics over a window of the latest episodes and training metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPISODE_FIELDS = {
     "episode_length": "length",
     "success": "success",
 }
-"""What describes an episode; every other name is a training metric."""
+"""Names that describe an episode; every other name is a training metric."""
 
 
 class MetricsTracker:
@@ -42,7 +42,7 @@ class MetricsTracker:
         self._training_values: dict[str, deque[float]] = {}
 
     def update(self, metrics: Mapping[str, Any] | None = None, /, **fields: Any) -> None:
-        """Take in one episode (`return`, `length`, `success`), the metrics of one update, or both."""
+        """Add one episode (`return`, `length`, `success`), the metrics of one update, or both."""
         ended = False
         for name, value in plain_row({**(metrics or {}), **fields}).items():
             if value is None:
@@ -54,8 +54,8 @@ class MetricsTracker:
         self.episodes += ended
 
     def get_episode_stats(self) -> dict[str, float]:
-        """`episodes` (all there were) and, over the window, `return_mean return_std return_min return_max`, the same
-        for `length`, and `success_rate`; a name that never came is left out."""
+        """`episodes` (the total number) and, over the window, `return_mean return_std return_min return_max`, the same
+        for `length`, and `success_rate`; names that were never given are left out."""
         values = dict(self._episode_values)
         success = values.pop("success", None)
         stats: dict[str, float] = {"episodes": self.episodes, **_statistics(values)}

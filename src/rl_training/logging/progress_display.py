@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a bar on a terminal, plain lines elsewhere. Only reads, and never ends a run.
+"""Progress of a run: a bar on a terminal, plain lines elsewhere. A display that fails never ends a run.
 
 Everything goes to stderr; stdout is for results.
 """
@@ -9,8 +9,9 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal, Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from rl_training.system.formatting import number_text, wrapped
 from rl_training.system.terminal_text import printable
@@ -19,9 +20,9 @@ Style = Literal["auto", "bar", "plain"]
 REFRESH_SECONDS = 0.1
 LINE_FRACTION = 0.05
 LINE_SECONDS = 60.0
-"""A plain line at least this often, however long the run is."""
+"""Longest interval between two plain lines."""
 RATE_SECONDS = 5.0
-"""The shown rate forgets half of its past in this time."""
+"""Half-life of the smoothed rate."""
 
 
 class _View(Protocol):
@@ -31,7 +32,7 @@ class _View(Protocol):
 
 
 class RateMeter:
-    """Env steps per second, lately. Counts from the first `update`, so that a resumed run's past does not count."""
+    """Smoothed env steps per second, counted from the first `update`, so without the steps before a resume."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
@@ -47,14 +48,14 @@ class RateMeter:
             self._from = now, env_steps
 
     def seconds_left(self, env_steps: int, total: int | None) -> float | None:
-        """Until `total` env steps at this rate; None where one of the two is unknown."""
+        """Seconds until `total` env steps at this rate; None if either is unknown."""
         return max(total - env_steps, 0) / self.rate if total and self.rate else None
 
 
 class Display:
     """Progress of one run. `update` may be called every step: between refreshes it costs about a microsecond.
 
-    `total` is the budget in env steps, None where there is none.
+    `total` is the budget in env steps; None if there is none.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Display:
     def update(
         self, env_steps: int, *, return_mean: float | None = None, eval_return: float | None = None, last: bool = False
     ) -> None:
-        """Where the run is now. The first call is shown at once, later ones at most ten times a second."""
+        """Set the current progress. The first call is shown at once, later ones at most ten times a second."""
         if not self._enabled:
             return
         self.env_steps = env_steps
@@ -88,7 +89,7 @@ class Display:
             self._refresh(now, evaluated=evaluated, last=last)
 
     def evaluation(self, env_steps: int, eval_return: float | None) -> None:
-        """An evaluation just ended; shown also when its result is the one before."""
+        """Show an evaluation that just ended, even if its result equals the previous one."""
         if not self._enabled:
             return
         self.env_steps, self.eval_return = env_steps, eval_return
@@ -97,13 +98,13 @@ class Display:
     def message(self, text: str) -> None:
         """A line that stays, above the bar."""
         if self._enabled:
-            self._guarded("message", printable(text, lines=True))
+            self._guarded(lambda view: view.message(printable(text, lines=True)))
 
     def close(self) -> None:
-        """Show the last state and give the terminal back. Closing twice is fine."""
+        """Show the last state and restore the terminal; idempotent."""
         if self._enabled and self._view is not None:
             self._refresh(time.perf_counter(), evaluated=False, last=True)
-            self._guarded("close")
+            self._guarded(lambda view: view.close())
         self._enabled = False
 
     @property
@@ -117,14 +118,14 @@ class Display:
     def _refresh(self, now: float, *, evaluated: bool, last: bool) -> None:
         self._meter.update(self.env_steps, now)
         self._next = now + REFRESH_SECONDS
-        self._guarded("show", self, evaluated=evaluated, last=last)
+        self._guarded(lambda view: view.show(self, evaluated=evaluated, last=last))
 
-    def _guarded(self, method: str, *arguments: Any, **keywords: Any) -> None:
-        """Call the view; a terminal that has gone away switches the display off and nothing else."""
+    def _guarded(self, call: Callable[[_View], None]) -> None:
+        """Call the view; a terminal that is gone switches the display off and has no other effect."""
         try:
             if self._view is None:
                 self._view = _make_view(self._style, self._stream or sys.stderr)
-            getattr(self._view, method)(*arguments, **keywords)
+            call(self._view)
         except (OSError, ValueError):
             self._enabled = False
             if self._view is not None:
@@ -133,7 +134,7 @@ class Display:
 
 
 def wants_bar(stream: TextIO) -> bool:
-    """A bar only where a person watches a terminal that can move its cursor; NO_COLOR takes only its colours."""
+    """Whether to draw a bar: only on a terminal that can move its cursor, not in CI. NO_COLOR only removes colours."""
     plain = bool(os.environ.get("CI")) or os.environ.get("TERM") == "dumb"
     return not plain and stream.isatty()
 
@@ -156,7 +157,8 @@ def progress_line(display: Display) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """
+    """Seconds as minutes:seconds, or hours:minutes:seconds.
+
     >>> format_seconds(9.6), format_seconds(3725)
     ('0:10', '1:02:05')
     """
@@ -171,7 +173,7 @@ def _make_view(style: Style, stream: TextIO) -> _View:
 
 
 class _Lines:
-    """A line at the start, per evaluation, per 5% of the budget or minute, and at the end."""
+    """Plain lines: at the start, per evaluation, per 5% of the budget or per minute, and at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -200,7 +202,7 @@ class _Lines:
 
 
 class _Bar:
-    """A live bar by rich, refreshed by `update` itself: no thread of its own."""
+    """A live bar drawn by rich and refreshed by `update`, without a thread."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -216,13 +218,13 @@ class _Bar:
             TextColumn("{task.description}"),
             console=RaisingConsole(file=stream),
             auto_refresh=False,
-            # What others print appears above the bar; a stdout that is piped elsewhere is left alone.
+            # What other code prints appears above the bar; a piped stdout is left alone.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
             redirect_stderr=True,
         )
         self._task = self._progress.add_task("", total=None)
         self._progress.start()
-        atexit.register(self.close)  # a run that fails still gives the cursor back
+        atexit.register(self.close)  # a run that fails still restores the cursor
 
     def show(self, display: Display, *, evaluated: bool, last: bool) -> None:
         from rich.markup import escape

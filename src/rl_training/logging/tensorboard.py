@@ -1,4 +1,4 @@
-"""TensorBoard event files, written by hand: neither torch nor tensorboard is imported.
+"""TensorBoard event files, written without importing torch or tensorboard.
 
 An event file is a sequence of records (length, checksum of the length, data, checksum of the data), each an Event of
 TensorFlow's event.proto. Only scalars and texts are needed here, so the few protobuf fields are encoded directly.
@@ -39,7 +39,8 @@ _CRC_TABLE = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
-    """
+    """CRC-32C (Castagnoli).
+
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
     """
@@ -50,7 +51,7 @@ def crc32c(data: bytes) -> int:
 
 
 def masked_crc(data: bytes) -> int:
-    """The checksum of a record: rotated and shifted, so that the checksum of data with checksums in it stays strong."""
+    """Masked checksum of a record, as TFRecord demands: safe for data that contains checksums itself."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -99,14 +100,14 @@ def event(wall_time: float, step: int, content: bytes) -> bytes:
 
 
 class EventWriter:
-    """One event file in `directory`, named so that TensorBoard reads it after those that are there already.
+    """One event file in `directory`, named so that TensorBoard reads it after the existing ones.
 
-    It opens with a session start at `first_step`: TensorBoard then forgets what it has seen from that step on.
+    It opens with a session start at `first_step`, which makes TensorBoard discard events from that step on.
     """
 
     def __init__(self, directory: Path, first_step: int = 0) -> None:
         make_folder(directory)
-        # Files are read in the order of their names and never again once a later one was begun.
+        # TensorBoard reads files in the order of their names, and never again once it has begun a later one.
         stamps = [int(match[1]) for path in directory.iterdir() if (match := _STAMP.search(path.name))]
         stamp = max([int(time.time()), *(stamp + 1 for stamp in stamps)])
         host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
@@ -135,7 +136,7 @@ class EventWriter:
         self._file.sync()
 
     def checksum(self) -> tuple[str, str]:
-        """The file's name and the SHA-256 of what is in it."""
+        """(name, SHA-256) of the file."""
         return self._file.path.name, self._file.checksum()
 
     def close(self) -> None:
@@ -143,7 +144,7 @@ class EventWriter:
 
 
 class TensorBoardSink:
-    """Every number of every row as a scalar over env steps. A resume cuts the files back and begins a new one."""
+    """Logs every number of every row as a scalar over env steps. A resume truncates the files and starts a new one."""
 
     def __init__(self, directory: Path | str, *, config_text: str = "") -> None:
         self.directory = Path(directory)
@@ -151,11 +152,11 @@ class TensorBoardSink:
         self._writer: EventWriter | None = None
         self._first_step = 0
         self._last_steps: dict[str, int] = {}
-        """Last step written per tag: an evaluation comes as its own row and again in the metrics, but is one point."""
+        """Last step written per tag: an evaluation is logged as its own row and in the metrics, but is one point."""
         self._sums: dict[str, str] = {}
         """SHA-256 of the files that earlier processes wrote."""
         self.damage: list[str] = []
-        """Event files that were not what the loaded state covers."""
+        """Event files that did not match the loaded state."""
 
     def log(self, row: Row, /) -> None:
         step = int(row.get("env_steps", 0))
@@ -169,8 +170,8 @@ class TensorBoardSink:
             self._open().add_scalars(step, scalars)
 
     def log_eval(self, row: Row, /) -> None:
-        # The counters of an evaluation come with the metrics row of its step. Written here too, they would be points
-        # twice where one chunk of the compiled lane logs rows of earlier updates after the evaluation.
+        # The counters of an evaluation are in the metrics row of its step. Written here too, they would be duplicated
+        # if one chunk of the compiled lane logs rows of earlier updates after the evaluation.
         self.log({eval_name(key): value for key, value in row.items() if key not in COUNTERS or key == "env_steps"})
 
     def close(self) -> None:
@@ -187,7 +188,7 @@ class TensorBoardSink:
         return {"files": lengths, "sha256": {name: sums[name] for name in lengths if name in sums}, "step": step}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """Cut the event files back to `state`; what is logged from now on goes to a new one."""
+        """Truncate the event files to `state`; later rows go to a new one."""
         self.close()
         for path in self._event_files():
             if path.name not in state["files"]:
@@ -195,16 +196,16 @@ class TensorBoardSink:
             elif path.stat().st_size > state["files"][path.name]:
                 with open(path, "r+b") as file:
                     file.truncate(int(state["files"][path.name]))
-                sync_file(path)  # or a power cut brings back points that are logged again
+                sync_file(path)  # else a power cut could bring back points that are logged again
         if self.directory.is_dir():
             fsync_dir(self.directory)
         self._check(state["files"], state.get("sha256", {}))
-        # for a TensorBoard that watched the run and has already read what was cut off
+        # for a running TensorBoard that has already read what was truncated
         self._first_step = int(state["step"]) + 1
         self._last_steps = {}
 
     def _check(self, lengths: dict[str, int], sums: dict[str, str]) -> None:
-        """Compare the files, cut back by now, with what they were."""
+        """Compare the truncated files with the saved names and checksums."""
         found = {path.name: digest_of(path).hexdigest() for path in self._event_files()}
         gone = [name for name in lengths if name not in found]
         changed = [name for name in found if name in sums and found[name] != sums[name]]

@@ -1,6 +1,6 @@
-"""Frames to an mp4 file that browsers and notebooks play. The encoder is the ffmpeg of the `video` extra.
+"""Writes frames to an mp4 file that browsers and notebooks play, with the ffmpeg of the `video` extra.
 
-Not here: rendering. Whoever has an environment collects its frames.
+Rendering is the caller's task: frames are passed in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rl_training.types import Array, ConfigError, RunError
 
 
 def find_ffmpeg() -> str:
-    """Path of the encoder, or the line to type; worth asking before a run that will need it."""
+    """Path of ffmpeg; ConfigError with the pip command if it is missing. Call it before a run that will need it."""
     try:
         import imageio_ffmpeg
 
@@ -34,8 +34,8 @@ def find_ffmpeg() -> str:
 def write_video(path: str | Path, frames: Iterable[Array], fps: float) -> Path:
     """Write (H, W, 3) uint8 frames at `fps` per second; grey (H, W) and RGBA ones are converted. Returns the path.
 
-    The file appears under its name when it is whole, and replaces one of that name. Frames are taken one at a time. Odd
-    sizes get one more row or column, a copy of the last: H.264 stores colour for blocks of 2 x 2.
+    The file appears under its name when it is complete, and replaces an existing one. Frames are taken one at a time.
+    Odd sizes get one more row or column, a copy of the last: H.264 stores colour for blocks of 2 x 2.
     """
     path = Path(path)
     if path.suffix != ".mp4":
@@ -76,7 +76,7 @@ def _encode(ffmpeg: str, path: Path, frames: Iterable[Array], fps: float) -> Non
                 assert encoder.stdin is not None
                 encoder.stdin.write(picture.data)
         except BrokenPipeError:
-            pass  # it ended early; its exit code and its words say why
+            pass  # ffmpeg ended early; its exit code and stderr say why
         except BaseException:
             if encoder is not None:
                 encoder.kill()
@@ -94,9 +94,9 @@ def _encode(ffmpeg: str, path: Path, frames: Iterable[Array], fps: float) -> Non
 def _start(ffmpeg: str, path: Path, shape: tuple[int, ...], fps: float, errors: IO[bytes]) -> subprocess.Popen[bytes]:
     pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{shape[1]}x{shape[0]}", "-r", str(fps), "-i", "-"]
     codec = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "23"]
-    # the temporary name has no suffix that tells the format; the index goes first, so that playing starts at once
+    # the temporary name has no suffix to infer the format from; faststart puts the index first, for streaming
     container = ["-f", "mp4", "-movflags", "+faststart", f"file:{path}"]
-    with shielded():  # a run that is stopped finishes the file first
+    with shielded():  # a stopped run finishes the file first
         return subprocess.Popen(
             [ffmpeg, "-y", "-loglevel", "error", *pictures, *codec, *container],
             stdin=subprocess.PIPE,
@@ -106,7 +106,7 @@ def _start(ffmpeg: str, path: Path, shape: tuple[int, ...], fps: float, errors: 
 
 
 def _rgb(frame: Array, index: int) -> Array:
-    """A contiguous (H, W, 3) picture with even H and W."""
+    """A contiguous (H, W, 3) image with even H and W."""
     if frame.ndim == 2:
         frame = np.repeat(frame[:, :, None], 3, axis=2)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] not in (3, 4) or 0 in frame.shape:

@@ -1,7 +1,7 @@
-"""Weights & Biases, off unless asked for. It may fail, hang up or be missing a key without disturbing the run.
+"""Weights & Biases sink, off by default. Failures, lost connections and a missing key never disturb the run.
 
-A resumed run goes on under the same id. Rows that were sent before the interruption come again with the same steps and,
-since a resume is exact, the same values; W&B ignores steps it has already seen, so the curve has no double points.
+A resumed run continues under the same id. Rows that were sent before the interruption are sent again with the same
+steps and, since a resume is exact, the same values; W&B ignores steps it already has, so no point is duplicated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INIT_SECONDS = 30.0
 
 
 class WandbSink:
-    """Every number of every row over env steps. W&B's own files go to logs/wandb/ of the run."""
+    """Logs every number of every row over env steps. W&B's own files go to logs/wandb/ of the run."""
 
     def __init__(self, cfg: WandbConfig, run: RunDir) -> None:
         try:
@@ -62,7 +62,7 @@ class WandbSink:
                 settings=settings,
             )
 
-        # its service goes on sending after the run, and serves the next one
+        # W&B's service process keeps uploading after the run, and serves the next one
         os.environ[OUTLIVES] = "1"
         try:
             self._guarded(start)

@@ -1,6 +1,18 @@
 """Networks: backbone + head, composed in `networks`."""
 
 from rl_training.models.backbones.mlp import MLP, build_backbone
-from rl_training.models.networks import ActorCritic, PolicyNetwork, QNetwork, ValueNetwork
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.networks import ActorCritic, BaseNetwork, PolicyNetwork, QNetwork, ValueNetwork
+from rl_training.models.value_function import ValueFunction
 
-__all__ = ["MLP", "ActorCritic", "PolicyNetwork", "QNetwork", "ValueNetwork", "build_backbone"]
+__all__ = [
+    "MLP",
+    "ActorCritic",
+    "BaseNetwork",
+    "MLPActorCritic",
+    "PolicyNetwork",
+    "QNetwork",
+    "ValueFunction",
+    "ValueNetwork",
+    "build_backbone",
+]

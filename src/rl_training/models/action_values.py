@@ -1,7 +1,7 @@
-"""Q-networks of counted actions: plain or dueling, one value or a distribution per action, with or without noise.
+"""Q-networks of discrete actions: plain or dueling, one value or a distribution per action, with or without noise.
 
-`forward` gives (B, A, K): K numbers per action, 1 for plain values, atoms or quantiles for distributions. What those
-numbers mean is the algorithm's business.
+`forward` gives (B, A, K): K numbers per action, 1 for plain values, atoms or quantiles for distributions. The
+algorithm decides what those numbers mean.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Noise = dict[str, tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class QShape:
-    """What a Q-network puts out."""
+    """Shape of the outputs of a Q-network."""
 
     actions: int
     numbers: int = 1
-    """K, per action."""
+    """K, the numbers per action."""
     dueling: bool = False
     noisy_std: float | None = None
-    """Initial noise; None has no noisy layers."""
+    """Initial scale of the noise; None means no noisy layers."""
 
 
 class NoisyLinear(nn.Module):

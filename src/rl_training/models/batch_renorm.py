@@ -1,6 +1,6 @@
 """Networks with batch renormalisation (Ioffe 2017, arXiv:1702.03275), single or as a batched ensemble.
 
-Whether a pass uses and moves batch statistics is an argument, never a mode of the module.
+Whether a pass uses and moves batch statistics is an argument, not a mode of the module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_SCALE, MAX_SHIFT = 3.0, 5.0
 
 
 class BatchRenorm(nn.Module):
-    """Normalises the rows of (E, B, F), each member and feature by itself.
+    """Normalises the rows of (E, B, F), each member and feature separately.
 
     With `batch_statistics` a pass normalises by the mean and deviation of its own rows and moves the running ones;
     after `renorm_after` such passes the result is corrected to what the running statistics would give. Without, it
@@ -60,7 +60,7 @@ class BatchRenorm(nn.Module):
             self.mean.lerp_(mean, self.momentum)
             self.var.lerp_(var, self.momentum)
             self.passes += 1
-        # the small factors first: one pass over the rows
+        # small factors first, so that there is one pass over the rows
         return torch.addcmul(offset * self.scale + self.shift, centred, inverse_std * ratio * self.scale)
 
 

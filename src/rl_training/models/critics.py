@@ -1,7 +1,7 @@
 """Ensembles of action values: E critics as one batched network.
 
-Twin critics as two modules cost twice the calls; here every layer is one batched product over (E, B, width). A backbone
-of the user's own cannot be batched: there every member has its own copy of it, and the last layers are batched.
+Twin critics as two modules cost twice the calls; here every layer is one batched product over (E, B, width). Your own
+backbone cannot be batched: each member then has its own copy of it, and only the last layers are batched.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class QCritics(nn.Module):
         actions = math.prod(action_space.shape) if continuous else 0
         plain = MLP(observation_space, BackboneConfig(hidden_dims=()), rng) if cfg.type == "mlp" else None
         self.encoder = plain
-        """Flattens the observation, and has no weights; None where each member has a backbone of its own."""
+        """Flattens the observation, and has no weights; None if each member has its own backbone."""
         self.backbones = nn.ModuleList(
             [] if plain is not None else [build_backbone(observation_space, cfg, rng) for _ in range(members)]
         )

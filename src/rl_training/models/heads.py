@@ -1,7 +1,7 @@
-"""Heads: what is read off the features. Action heads know their distribution; value and Q heads are linear maps.
+"""Heads: from features to actions or values. Action heads know their distribution; value and Q heads are linear maps.
 
-An action head has three verbs. `forward` maps features to parameters (a tensor), `logprob_entropy` judges actions under
-them in torch, `sample` draws actions in NumPy with the caller's generator, so that CPU and GPU see the same noise.
+An action head has three verbs. `forward` maps features to parameters (a tensor), `logprob_entropy` evaluates actions
+under them in torch, `sample` draws actions in NumPy with the caller's generator: the same noise on CPU and GPU.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from torch.nn import functional as F
 
 from rl_training.models.initialization import linear
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
-from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN
+from rl_training.numerics.stable import HALF_LOG_2PI, LOG_STD_MAX, LOG_STD_MIN
 from rl_training.types import Array, BoxSpec, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
 
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class ActionParams(NamedTuple):
@@ -33,14 +32,14 @@ class ActionParams(NamedTuple):
 
 
 class ActionHead(nn.Module):
-    """Common shape of the action heads below."""
+    """Interface of the action heads below."""
 
     def forward(self, features: Tensor) -> ActionParams:
         raise NotImplementedError("an action head maps features to ActionParams")
 
     def logprob_entropy(self, params: ActionParams, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each row, both (B,)."""
-        raise NotImplementedError("an action head judges actions")
+        raise NotImplementedError("an action head evaluates actions")
 
     def sample(self, mean: Array, rng: np.random.Generator, *, deterministic: bool, mask: Array | None) -> Array:
         """Actions (B, ...) from parameters given as arrays."""
@@ -142,7 +141,7 @@ class StateDependentGaussianHead(ActionHead):
     """gSDE (Raffin et al. 2022, arXiv:2005.05719): noise that is a linear function of the features.
 
     Between two draws of its matrix the noise is a deterministic function of the state, so the exploration is smooth.
-    The draws belong to the acting policy's carry (`rl_training.numerics.gsde`); the present `log_std` scales them.
+    The draws belong to the acting policy's carry (`rl_training.numerics.gsde`); the current `log_std` scales them.
     """
 
     def __init__(self, features: int, space: BoxSpec, rng: np.random.Generator, log_std_init: float = 0.0) -> None:
@@ -164,7 +163,7 @@ class StateDependentGaussianHead(ActionHead):
         return rng.standard_normal((count, *self.log_std.shape), dtype=np.float32)
 
     def sample_with_draws(self, mean: Array, features: Array, draws: Array) -> Array:
-        """Actions under the noise matrices that the present standard deviations make of `draws`, a row each."""
+        """Actions with the noise matrices `draws` (B, F, A), scaled by the current standard deviations."""
         std = np.exp(self.log_std.detach().cpu().numpy())
         noisy = mean + np.einsum("bf,bfa->ba", features, std * draws)
         return cast(Array, noisy.reshape(len(mean), *self.shape))
@@ -174,7 +173,7 @@ class StateDependentGaussianHead(ActionHead):
 
 
 class SquashedGaussianHead(nn.Module):
-    """A Gaussian squeezed through tanh into the action bounds; mean and log std both depend on the state (SAC)."""
+    """A Gaussian squashed by tanh into the action bounds; mean and log std both depend on the state (SAC)."""
 
     low: Tensor
     high: Tensor
@@ -194,7 +193,7 @@ class SquashedGaussianHead(nn.Module):
     def squash(self, pre_tanh: Tensor) -> Tensor:
         """Pre-tanh values to actions within the bounds; low -2, high 1 and tanh .5 give .25."""
         actions = self.low + 0.5 * (torch.tanh(pre_tanh) + 1.0) * (self.high - self.low)
-        return actions.clamp(self.low, self.high)  # one rounding may lead out of them
+        return actions.clamp(self.low, self.high)  # rounding may exceed the bounds
 
     def rsample(self, params: ActionParams, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Differentiable actions from standard normal `noise`, with the log-density of their tanh in [-1, 1]."""
@@ -301,7 +300,7 @@ def gaussian_logprob_entropy(params: ActionParams, actions: Tensor) -> tuple[Ten
 
 
 def bounded_log_std(raw: Tensor) -> Tensor:
-    """An output of any size squeezed into the bounds of log standard deviations."""
+    """Squash an unbounded output into the bounds of log standard deviations."""
     return LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (torch.tanh(raw) + 1.0)
 
 

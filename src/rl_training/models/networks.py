@@ -1,22 +1,27 @@
-"""Compositions of backbones and heads, and the three interfaces outside code relies on.
+"""Compositions of backbones and heads, and three networks for use outside of the algorithms.
 
 `ActorCritic` is what the on-policy algorithms train. `PolicyNetwork`, `ValueNetwork` and `QNetwork` are one backbone
-with one head each, for use by hand and by off-policy algorithms.
+with one head each, for use by hand and in your own algorithms; `BaseNetwork` is what these three share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.checkpointing.safetensors_format import blob_chunks, parse_blob
+from rl_training.checkpointing.state_tree import flatten
+from rl_training.checkpointing.verified_files import opened, read_file
 from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
-from rl_training.types import ACTION_MASK, Array, DiscreteSpec, Obs, SpaceSpec, StateDict
+from rl_training.system.atomic_io import atomic_write
+from rl_training.types import ACTION_MASK, Array, CheckpointError, DiscreteSpec, Obs, SpaceSpec, StateDict
 
 
 class ActorCritic(nn.Module):
@@ -53,8 +58,39 @@ class ActorCritic(nn.Module):
         return logprobs, entropy, values
 
 
-class PolicyNetwork(nn.Module):
-    """A policy by itself: backbone + action head."""
+class BaseNetwork(nn.Module):
+    """An `nn.Module` that knows its device and its size, and keeps its weights in a safetensors file."""
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable numbers, shared ones counted once."""
+        return parameter_count([self])
+
+    def save(self, path: str | Path) -> Path:
+        """Write parameters and buffers, atomically, as a file that the safetensors library opens too."""
+        state = {name: np.ascontiguousarray(value) for name, value in module_state(self).items()}
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, b"".join(bytes(chunk) for chunk in blob_chunks(flatten(state).arrays)))
+        return path
+
+    def load(self, path: str | Path) -> None:
+        """Read what `save` wrote, in place. CheckpointError if the file is damaged or of another network."""
+        path = Path(path)
+        with opened(path.parent) as folder:
+            arrays = parse_blob(read_file(folder, path.name, None), f"'{path}'")
+        try:
+            load_module_state(self, arrays)
+        except RuntimeError as error:
+            raise CheckpointError(f"'{path}' holds the weights of another network: {error}") from error
+
+
+class PolicyNetwork(BaseNetwork):
+    """A policy alone: backbone and action head."""
 
     def __init__(
         self,
@@ -67,10 +103,6 @@ class PolicyNetwork(nn.Module):
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.backbone = build_backbone(observation_space, cfg or BackboneConfig(), self.rng)
         self.head: ActionHead = build_action_head(width(self.backbone), action_space, self.rng)
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
 
     def forward(self, obs: TensorObs) -> ActionParams:
         return cast(ActionParams, self.head(self.backbone(obs)))
@@ -94,8 +126,8 @@ class PolicyNetwork(nn.Module):
         return self.head.logprob_entropy(self(obs), actions, action_mask(obs))[1]
 
 
-class ValueNetwork(nn.Module):
-    """A state value by itself: backbone + value head."""
+class ValueNetwork(BaseNetwork):
+    """A state value alone: backbone and value head."""
 
     def __init__(
         self,
@@ -112,8 +144,8 @@ class ValueNetwork(nn.Module):
         return cast(Tensor, self.head(self.backbone(obs)))
 
 
-class QNetwork(nn.Module):
-    """Action values by itself: backbone + Q head, plain or dueling."""
+class QNetwork(BaseNetwork):
+    """Action values alone: backbone and Q head, plain or dueling."""
 
     def __init__(
         self,
@@ -135,7 +167,7 @@ class QNetwork(nn.Module):
     @torch.no_grad()
     def get_q_values(self, obs: Obs | TensorObs) -> Tensor:
         """Values (B, A) of every action, without gradients."""
-        return cast(Tensor, self(as_tensors(obs, next(self.parameters()).device)))
+        return cast(Tensor, self(as_tensors(obs, self.device)))
 
 
 # -- helpers ----------------------------------------------------------------------------------------------------------
@@ -163,7 +195,7 @@ def polyak_update(source: nn.Module, target: nn.Module, tau: float) -> None:
 
 
 def parameter_count(modules: Iterable[nn.Module]) -> int:
-    """Trainable numbers, shared ones once."""
+    """Number of trainable parameters, shared ones counted once."""
     return sum(p.numel() for p in {id(p): p for m in modules for p in m.parameters()}.values())
 
 

@@ -1,34 +1,38 @@
-"""Adam over a network's parameters as one flat vector: one kernel per operation instead of one per layer.
+"""Optimisers: Adam over all parameters as one flat vector, and any `torch.optim` class behind the same verbs.
 
 For small networks most of an update's time goes into launching tiny operations, and the first use of `torch.optim`
-costs a second of imports. The arithmetic is that of `torch.optim.Adam`, operation by operation.
+costs a second of imports; one flat vector needs one operation instead of one per layer. The arithmetic of `Adam` is
+that of `torch.optim.Adam`, operation by operation. Fast kernels need it; every other optimiser takes autograd.
 """
 
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.types import Array, CheckpointError, StateDict
+from rl_training.hparams.optimizer import ADAM, OptimizerConfig
+from rl_training.registry import check_call, optimizers
+from rl_training.types import Array, CheckpointError, ConfigError, StateDict
 
 
 class FlatParameters:
     """Makes every parameter of `module` a view of one vector, and every gradient a view of another.
 
-    Do this once, after the module is on its device and before anybody takes views of its weights.
+    Do this once, after the module is on its device and before anything takes views of its weights.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        named = list(module.named_parameters())  # shared parameters once
-        self.values = torch.cat([parameter.detach().reshape(-1) for _, parameter in named])
+        self.named = dict(module.named_parameters())  # shared parameters once
+        self.values = torch.cat([parameter.detach().reshape(-1) for parameter in self.named.values()])
         self.grad = torch.zeros_like(self.values)
         self.slices: dict[str, tuple[slice, torch.Size]] = {}
         offset = 0
-        for name, parameter in named:
+        for name, parameter in self.named.items():
             where = slice(offset, offset + parameter.numel())
             self.slices[name] = (where, parameter.shape)
             parameter.data = self.values[where].view(parameter.shape)
@@ -50,16 +54,11 @@ class FlatParameters:
             vector[where] = torch.from_numpy(np.array(arrays[name])).reshape(-1).to(vector.device)
 
 
-class Adam:
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980) on flat parameters, with global-norm clipping."""
+class FlatOptimizer:
+    """Gradients of one network as a flat vector: cleared, measured and clipped. A subclass writes `step`."""
 
-    def __init__(self, parameters: FlatParameters, *, eps: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+    def __init__(self, parameters: FlatParameters) -> None:
         self.parameters = parameters
-        self.eps = eps
-        self.betas = betas
-        self.steps = 0
-        self.mean = torch.zeros_like(parameters.values)
-        self.square = torch.zeros_like(parameters.values)
 
     def zero_grad(self) -> None:
         self.parameters.grad.zero_()
@@ -70,7 +69,7 @@ class Adam:
 
     @torch.no_grad()
     def clip(self, max_norm: float | None, norm: Tensor | None = None) -> Tensor:
-        """The norm of the gradient, if it is not given; beyond `max_norm` the gradient is scaled down to it."""
+        """Scale the gradient down to `max_norm` if its norm is larger; returns the norm before."""
         norm = self.grad_norm() if norm is None else norm
         if max_norm is None:
             return norm
@@ -78,6 +77,32 @@ class Adam:
         if not scale.is_cpu or scale < 1.0:  # reading it would stall a GPU; there the scale is capped instead
             self.parameters.grad.mul_(scale.clamp(max=1.0))
         return norm
+
+    def step(self, learning_rate: float) -> None:
+        """Move the parameters along the gradient."""
+        raise NotImplementedError("an optimiser steps")
+
+    def tensors(self) -> Iterator[Tensor]:
+        """State that must stay finite, for the guard."""
+        raise NotImplementedError("an optimiser lists its state")
+
+    def state_dict(self) -> StateDict:
+        raise NotImplementedError("an optimiser saves its state by parameter name")
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        raise NotImplementedError("an optimiser restores its state by parameter name")
+
+
+class Adam(FlatOptimizer):
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980) on flat parameters."""
+
+    def __init__(self, parameters: FlatParameters, *, eps: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+        super().__init__(parameters)
+        self.eps = eps
+        self.betas = betas
+        self.steps = 0
+        self.mean = torch.zeros_like(parameters.values)
+        self.square = torch.zeros_like(parameters.values)
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
@@ -88,29 +113,114 @@ class Adam:
         scale = (self.square.sqrt() / math.sqrt(1.0 - beta2**self.steps)).add_(self.eps)
         self.parameters.values.addcdiv_(self.mean, scale, value=-learning_rate / (1.0 - beta1**self.steps))
 
+    def tensors(self) -> Iterator[Tensor]:
+        yield from (self.mean, self.square)
+
     def state_dict(self) -> StateDict:
-        """Moments by parameter name, so that the order of parameters does not matter on the way back."""
+        """Moments by parameter name, so that the order of parameters does not matter when they are restored."""
         by_name = self.parameters.by_name
         return {"steps": self.steps, "mean": by_name(self.mean), "square": by_name(self.square)}
 
     def load_state_dict(self, state: StateDict, /) -> None:
+        if "steps" not in state:
+            raise CheckpointError("the optimiser state is of another optimiser; keep hparams.optimizer of the run")
         self.steps = int(state["steps"])
         self.parameters.fill(self.mean, state["mean"])
         self.parameters.fill(self.square, state["square"])
 
 
+class TorchOptimizer(FlatOptimizer):
+    """A `torch.optim` optimiser on flat parameters; its step size is set at every step."""
+
+    def __init__(self, parameters: FlatParameters, create: Callable[[list[nn.Parameter]], Any]) -> None:
+        super().__init__(parameters)
+        self.optimizer: torch.optim.Optimizer = create(list(parameters.named.values()))
+
+    def step(self, learning_rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+
+    def tensors(self) -> Iterator[Tensor]:
+        for values in self.optimizer.state.values():
+            yield from (value for value in values.values() if isinstance(value, Tensor) and value.is_floating_point())
+
+    def state_dict(self) -> StateDict:
+        """State by parameter name, and the numbers that some optimisers keep in their parameter groups."""
+        groups = {
+            str(number): {key: value for key, value in group.items() if isinstance(value, bool | int | float)}
+            for number, group in enumerate(self.optimizer.param_groups)
+        }
+        return {"parameters": named_state(self.optimizer, self.parameters.named), "groups": groups}
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        if "parameters" not in state:
+            raise CheckpointError("the optimiser state is of another optimiser; keep hparams.optimizer of the run")
+        load_named_state(self.optimizer, self.parameters.named, state["parameters"])
+        for number, values in state["groups"].items():
+            self.optimizer.param_groups[int(number)].update(values)
+
+
+def build_optimizer(
+    parameters: FlatParameters, cfg: OptimizerConfig, *, eps: float, betas: tuple[float, float] = (0.9, 0.999)
+) -> FlatOptimizer:
+    """The optimiser that a config names; `eps` and `betas` are Adam's."""
+    if cfg.type == ADAM:
+        return Adam(parameters, eps=eps, betas=betas)
+    what, creator = f"optimizer '{cfg.type}'", optimizers.get(cfg.type)
+    if "lr" in cfg.kwargs:
+        raise ConfigError("hparams.optimizer.kwargs.lr: the step size is hparams.learning_rate; set that instead")
+
+    def create(tensors: list[nn.Parameter]) -> Any:
+        given = {"lr": 0.0, **cfg.kwargs}
+        check_call(creator, what, {"parameters": tensors}, given)
+        try:
+            made = creator(tensors, **given)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{what} does not take hparams.optimizer.kwargs: {error}") from error
+        if not isinstance(made, torch.optim.Optimizer):
+            raise ConfigError(f"{what} made a {type(made).__name__}; it must be a torch.optim.Optimizer")
+        return made
+
+    return TorchOptimizer(parameters, create)
+
+
 def optimizer_state(optimizer: torch.optim.Optimizer, module: nn.Module) -> StateDict:
     """The state of any torch optimiser by parameter name, as arrays."""
-    return {
-        name: {key: torch.as_tensor(value).cpu().numpy() for key, value in optimizer.state[parameter].items()}
-        for name, parameter in module.named_parameters()
-        if parameter in optimizer.state
-    }
+    return named_state(optimizer, dict(module.named_parameters()))
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, module: nn.Module, state: StateDict) -> None:
     """The inverse of `optimizer_state`."""
-    parameters = dict(module.named_parameters())
+    load_named_state(optimizer, dict(module.named_parameters()), state)
+
+
+def named_state(optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter]) -> StateDict:
+    """Arrays and numbers that an optimiser keeps for each parameter, by the parameter's name."""
+    return {
+        name: {key: as_state(value) for key, value in optimizer.state[parameter].items() if value is not None}
+        for name, parameter in named.items()
+        if parameter in optimizer.state
+    }
+
+
+def as_state(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float) else torch.as_tensor(value).cpu().numpy()
+
+
+def load_named_state(optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter], state: StateDict) -> None:
+    """The inverse of `named_state`. What has the shape of its parameter goes to the parameter's device."""
+    strangers = sorted(state.keys() - named.keys())
+    if strangers:
+        raise CheckpointError(f"the optimiser state is of another network: {', '.join(strangers)} do not match")
     optimizer.state.clear()
     for name, values in state.items():
-        optimizer.state[parameters[name]] = {key: torch.from_numpy(np.array(value)) for key, value in values.items()}
+        parameter = named[name]
+        optimizer.state[parameter] = {key: from_state(value, parameter) for key, value in values.items()}
+
+
+def from_state(value: Any, parameter: Tensor) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    tensor = torch.from_numpy(np.array(value))
+    return tensor.to(parameter.device) if tensor.shape == parameter.shape else tensor

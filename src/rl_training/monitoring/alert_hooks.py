@@ -1,4 +1,4 @@
-"""Hands alerts to a user's command or web address, from a thread of its own: no run waits for them or ends by them."""
+"""Hands alerts to a command or web address in the background: no run waits for it, and none fails because of it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rl_training.system.offspring import OUTLIVES
 from rl_training.trust.consent import require
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
-"""Environment variables that a command gets, with LC_*; nothing else, because the rest may hold secrets."""
+"""Environment variables that a command is given, besides LC_*; all others may hold secrets."""
 MAX_WAITING = 100
-"""Alerts that wait for a slow hook; further ones are left out."""
+"""Alerts that wait for a slow hook; further ones are dropped."""
 
 
 def small_environment(environ: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
-    """What a program needs to find its way, and the variables in `names`; no secret that nobody asked for."""
+    """The variables that most programs need, and those in `names`; no others, since they may hold secrets."""
     wanted = {*PASSED_ON, *names}
     return {name: value for name, value in environ.items() if name in wanted or name.startswith("LC_")}
 

@@ -1,9 +1,9 @@
-"""Alerts: rules that look at every row of metrics of a running experiment and tell a person. They never change it.
+"""Alerts: rules that check every row of metrics of a running experiment and notify the user. They never change it.
 
 A rule is a function `rule(row, memory, **options)`: `row` holds `env_steps`, the metrics of one train step and the
 returns of its episodes (`rollout/returns`), `memory` is a dict of the rule's own that is saved with the run, and what
 is returned is a sentence, or None where all is well.
-One that holds is told once; then it is silent until it has stopped to hold and `monitor.alert_interval` is over.
+A rule that holds raises one alert; it is then silent until it no longer holds and `monitor.alert_interval` has passed.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ RuleFunction = Callable[[Row, Memory], Any]
 SPEED_SECONDS = 10.0
 """Training time over which a speed is measured."""
 SPEED_WINDOWS = 3
-"""Measurements that make up the usual speed before one can be too slow."""
+"""Measurements that define the usual speed, before a later one can be too slow."""
 LOOK_SECONDS = 1.0
-"""How often the memory is looked at."""
+"""Seconds between two measurements of the memory in use."""
 NOT_TRAINING = ("evaluation", "video", "checkpoint")
-"""Parts of the clock that say nothing about the speed of training."""
+"""Parts of the clock that do not count towards the speed of training."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Something a person should look at."""
+    """Something the user should look at."""
 
     rule: str
     message: str
@@ -57,13 +57,13 @@ class Alert:
 
 @dataclass
 class Rule:
-    """A rule with its memory and what was told of it."""
+    """A rule with its memory and the alerts it has raised."""
 
     check: RuleFunction
     by_the_clock: bool = False
-    """Depends on the machine, so its memory is no part of a checkpoint."""
+    """Whether it depends on the machine, so that its memory is not part of a checkpoint."""
     by_user: bool = False
-    """May do anything, also put into its memory what no checkpoint can hold."""
+    """Whether it comes from the user, so that its memory must be checked for what a checkpoint cannot hold."""
     memory: Memory = field(default_factory=dict)
     holds: bool = False
     silent_until: int = 0
@@ -71,7 +71,7 @@ class Rule:
 
 
 class TrainingMonitor:
-    """The rules of a config. `check_alerts(row)` is to be called with every row, in order."""
+    """The rules of a config. Call `check_alerts(row)` with every row, in order."""
 
     def __init__(
         self, cfg: MonitorConfig | None = None, *, total_timesteps: int = 100_000, solved_at: float | None = None
@@ -85,7 +85,7 @@ class TrainingMonitor:
             self.rules[rule.name] = Rule(user_rule(rule), by_user=True)
 
     def check_alerts(self, row: Mapping[str, Any]) -> list[Alert]:
-        """What there is to tell of this row."""
+        """The alerts that this row raises."""
         plain = plain_row(row)
         env_steps = int(plain.get("env_steps", 0))
         found = [self._look(name, rule, plain, env_steps) for name, rule in self.rules.items() if not rule.is_broken]
@@ -131,7 +131,7 @@ class TrainingMonitor:
 def built_in_rules(
     cfg: MonitorConfig, total_timesteps: int, solved_at: float | None = None
 ) -> Iterator[tuple[str, Rule]]:
-    """Those that the config does not switch off with null. A run whose mean return is `solved_at` is never stuck."""
+    """Rules that the config does not switch off with null. A run whose mean return is `solved_at` is never stuck."""
     yield "nan", Rule(not_finite)
     if cfg.max_kl is not None:
         yield "kl", Rule(partial(kl_blow_up, limit=cfg.max_kl))
@@ -155,7 +155,7 @@ def not_finite(row: Row, memory: Memory) -> str | None:
 
 
 def kl_blow_up(row: Row, memory: Memory, *, limit: float) -> str | None:
-    """An update that moved the policy much further than its step size was meant to."""
+    """An update that moved the policy much further than intended."""
     kl = row.get("train/approx_kl")
     if kl is None or not kl > limit:
         return None
@@ -163,7 +163,7 @@ def kl_blow_up(row: Row, memory: Memory, *, limit: float) -> str | None:
 
 
 def entropy_collapse(row: Row, memory: Memory, *, share: float) -> str | None:
-    """A policy that has all but stopped to explore: its entropy, or a Gaussian's standard deviation."""
+    """A policy that hardly explores any more, judged by its entropy or the standard deviation of its Gaussian."""
     name, value = "train/action_std", row.get("train/action_std")
     if value is None and "train/entropy_loss" in row:
         name, value = "policy entropy", -row["train/entropy_loss"]
@@ -176,7 +176,7 @@ def entropy_collapse(row: Row, memory: Memory, *, share: float) -> str | None:
 
 
 def memory_high(row: Row, memory: Memory, *, limit: float) -> str | None:
-    """The machine is about to run out of memory, whoever uses it."""
+    """The machine is about to run out of memory, whichever process uses it."""
     used = row.get("system/memory_share")
     if used is None or used <= limit:
         return None
@@ -185,7 +185,7 @@ def memory_high(row: Row, memory: Memory, *, limit: float) -> str | None:
 
 
 def speed_drop(row: Row, memory: Memory, *, share: float) -> Any:
-    """Training that became much slower than it was: another job, a throttled machine, an environment that grows.
+    """Training that became much slower: because of another job, a throttled machine, an environment that grows.
 
     Only train steps that learn count, so that the fast ones before learning starts do not set the standard.
     """
@@ -251,7 +251,7 @@ def metric_lookup(key: str) -> Lookup:
 
 
 def in_a_row(check: RuleFunction, rows: int) -> RuleFunction:
-    """The same rule, which holds only once it did so `rows` times one after the other."""
+    """The same rule, which holds only after it did so for `rows` rows in succession."""
     if rows == 1:
         return check
 
@@ -267,10 +267,10 @@ def in_a_row(check: RuleFunction, rows: int) -> RuleFunction:
 
 
 class MonitorCallback(Callback):
-    """Feeds the monitor and passes its alerts on: to the console, logs/alerts.jsonl and the user's hook."""
+    """Feeds the monitor and passes its alerts on: to the console, logs/alerts.jsonl and the hook of the user."""
 
     may_start_afresh = True
-    """A run whose checkpoint knows no alerts resumes all the same."""
+    """A run that was saved without alerts can be resumed."""
 
     def __init__(
         self, monitor: TrainingMonitor, logger: Logger, display: Display, hook: AlertHook | None, run: str
@@ -280,7 +280,7 @@ class MonitorCallback(Callback):
         self.display = display
         self.hook = hook
         self.run = run
-        """Name of the run, for whoever gets alerts of several."""
+        """Name of the run, to tell its alerts from those of others."""
         self.process = psutil.Process()
         self.memory: Row = {}
         self.next_look = 0.0
@@ -308,7 +308,7 @@ class MonitorCallback(Callback):
             self.hook.send({"run": self.run, **row})
 
     def machine(self, trainer: Trainer) -> Row:
-        """What the rules on speed and memory look at."""
+        """Measurements for the rules on speed and memory."""
         clock = trainer.clock
         idle = sum(clock.seconds[name] for name in NOT_TRAINING if name in clock.seconds)
         if clock.elapsed >= self.next_look:
@@ -318,7 +318,7 @@ class MonitorCallback(Callback):
         return {"time/training_seconds": clock.elapsed - idle, **self.memory}
 
     def close(self, patience: float | None = None) -> None:
-        """Let the hook finish what it has, for a while."""
+        """Wait for the hook to deliver its alerts, at most `patience` seconds."""
         if self.hook is not None:
             self.hook.close(patience)
             self.pass_on_notes()

@@ -1,4 +1,4 @@
-"""Debug mode: an algorithm's updates under a magnifying glass. It looks, records and explains; the numbers stay as is.
+"""Debug mode: watches the updates of an algorithm, records and explains them. It changes none of their numbers.
 
 `DebugMode(algorithm).wrap_update()` gives an update to use in place of the algorithm's own. `DebugCallback` is the same
 in a run (`monitor.debug`, `rl train --debug`) with environment check, profiler trace and memory profile around it.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psutil
@@ -31,23 +31,24 @@ from rl_training.runs.stored_config import CAPTURE, seal_config
 from rl_training.system.atomic_io import atomic_write
 from rl_training.system.json_lines import AppendFile, encode_row, plain_row
 from rl_training.training.callbacks import Callback
+from rl_training.training.contract import inspected
+from rl_training.training.host import HostTrainer, Update
 from rl_training.training.loop import Report, Trainer
 from rl_training.types import Algorithm, Batch, NonFiniteError, Progress, StateDict, UpdateResult
 
-Update = Callable[[Batch], UpdateResult]
 SATURATED = 0.99
-"""A tanh or sigmoid unit this close to its bounds passes next to no gradient."""
+"""A tanh or sigmoid unit whose output is this close to its bounds passes hardly any gradient."""
 HINT_SHARE = 0.5
-"""Share of dead or saturated units from which a layer is worth a hint."""
+"""Share of dead or saturated units from which on a layer gets a hint."""
 LARGE_UPDATE, SMALL_UPDATE = 0.1, 1e-7
-"""Size of an update beside its weights from which, and below which, it is worth one."""
+"""Size of an update relative to its weights above which, and below which, there is a hint."""
 BOUNDED = (nn.Tanh, nn.Sigmoid)
 PROFILED_STEPS = 2
 MEMORY_LINES = 20
 
 
 class DebugMode:
-    """Watches the updates of one algorithm; what it finds goes to `folder`, where there is one."""
+    """Watches the updates of one algorithm and writes what it finds to `folder`, if one is given."""
 
     def __init__(
         self,
@@ -57,20 +58,20 @@ class DebugMode:
         cfg: DebugConfig | None = None,
         context: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self.algorithm: Any = algorithm
+        self.algorithm = algorithm
         self.folder = None if folder is None else Path(folder)
         self.cfg = cfg or DebugConfig(enabled=True)
         self.context = context
-        """What a captured update is saved with, beside the batch and the state."""
+        """Called when an update is captured: what to save beside the batch and the state."""
         self.updates = 0
         self.statistics: dict[str, float] = {}
-        """Per layer, of the latest update: gradient, weight and update norms, dead and saturated units."""
+        """Statistics of the latest update per layer: gradient, weight and update norms, dead and saturated units."""
         self.gradient_checks: list[GradientCheck] = []
         self.captured: list[Path] = []
         self._log: AppendFile | None = None
 
     def wrap_update(self, update: Update | None = None) -> Update:
-        """The algorithm's update, watched. Use it in place of the own one: `algorithm.update = wrapped`."""
+        """The algorithm's update, or the given one, watched. Call it in place of the original."""
         return partial(self._update, update or self.algorithm.update)
 
     def _update(self, update: Update, batch: Batch) -> UpdateResult:
@@ -95,14 +96,14 @@ class DebugMode:
         return result
 
     def check_gradients(self, batch: Batch, update: Update | None = None) -> list[GradientCheck]:
-        """Every parameter's gradient against finite differences; see `gradient_check`."""
+        """Compare the gradient of every parameter with finite differences; see `gradient_check`."""
         before, module = snapshot(self.algorithm), nn.ModuleDict(dict(trained_modules(self.algorithm)))
-        with readable_path(self.algorithm):
+        with inspected(self.algorithm).reference_gradients():
             restore = partial(load_snapshot, self.algorithm, before)
             return check_gradients(update or self.algorithm.update, batch, module, restore)
 
     def explain(self, batch: Batch, before: StateDict, update: Update | None = None) -> str:
-        """Run an update that went wrong once more and name the first module whose output was not finite."""
+        """Run a failed update once more and name the first module whose output was not finite."""
         after = snapshot(self.algorithm)
         found: list[str] = []
 
@@ -112,7 +113,7 @@ class DebugMode:
                 found.append(f"The first bad tensor is the output of {name} ({type(module).__name__})")
 
         with ExitStack() as stack:
-            stack.enter_context(readable_path(self.algorithm))
+            stack.enter_context(inspected(self.algorithm).reference_gradients())
             for root, network in trained_modules(self.algorithm):
                 for name, module in network.named_modules(prefix=root):
                     if not list(module.children()):
@@ -135,7 +136,7 @@ class DebugMode:
         return path
 
     def hints(self) -> list[str]:
-        """What is odd about the latest update, in words."""
+        """What is unusual about the latest update, in words."""
         found = []
         for name, value in self.statistics.items():
             layer, _, what = name.rpartition("/")
@@ -169,7 +170,7 @@ class DebugMode:
             self._log.close()
 
 
-# -- an algorithm from outside ----------------------------------------------------------------------------------------
+# -- looking into an algorithm ----------------------------------------------------------------------------------------
 
 
 def snapshot(algorithm: Algorithm) -> StateDict:
@@ -188,53 +189,32 @@ def load_snapshot(algorithm: Algorithm, state: StateDict) -> None:
                 parameter.grad.zero_()
 
 
-def trained_modules(algorithm: Any) -> Iterator[tuple[str, nn.Module]]:
+def trained_modules(algorithm: Algorithm) -> Iterator[tuple[str, nn.Module]]:
     """The networks that an algorithm trains, by name."""
-    if hasattr(algorithm, "learners"):
-        yield from ((name, learner.network) for name, learner in algorithm.learners.items())
-    elif isinstance(networks := getattr(algorithm, "networks", None), Mapping):
-        yield from networks.items()
-    elif hasattr(algorithm, "network"):
-        yield "network", algorithm.network
+    yield from inspected(algorithm).named_modules()
 
 
-def optimized(algorithm: Any) -> Iterator[tuple[Any, dict[str, Tensor]]]:
+def optimized(algorithm: Algorithm) -> Iterator[tuple[Any, dict[str, Tensor]]]:
     """Every optimiser with the parameters that it moves, by name."""
     named: dict[str, Tensor] = {
         name: parameter
         for root, module in trained_modules(algorithm)
         for name, parameter in module.named_parameters(prefix=root)
     }
-    if hasattr(algorithm, "learners"):
-        for root, learner in algorithm.learners.items():
-            yield learner.optimizer, {k: v for k, v in named.items() if k.startswith(f"{root}.")}
-    elif isinstance(optimizers := getattr(algorithm, "optimizers", None), Mapping):
-        for optimizer in optimizers.values():
+    for root, optimizer in inspected(algorithm).named_optimizers():
+        if isinstance(optimizer, torch.optim.Optimizer):
             own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             yield optimizer, {name: parameter for name, parameter in named.items() if id(parameter) in own}
-    elif hasattr(algorithm, "optimizer"):
-        yield algorithm.optimizer, named
-
-
-@contextmanager
-def readable_path(algorithm: Any) -> Iterator[None]:
-    """Inside, gradients come from autograd: hand-written kernels pass no modules that could be looked at."""
-    kernel = getattr(algorithm, "kernel", None)
-    if kernel is not None:
-        algorithm.kernel = None
-    try:
-        yield
-    finally:
-        if kernel is not None:
-            algorithm.kernel = kernel
+        else:
+            yield optimizer, {name: parameter for name, parameter in named.items() if name.startswith(f"{root}.")}
 
 
 def tensors(tree: Any) -> Iterator[tuple[str, Tensor]]:
     return ((name, leaf) for name, leaf in leaves(tree, "") if isinstance(leaf, Tensor))
 
 
-def first_bad(algorithm: Any, result: UpdateResult) -> str | None:
-    """The name of a metric or parameter that is not finite."""
+def first_bad(algorithm: Algorithm, result: UpdateResult) -> str | None:
+    """The name of the first metric or parameter that is not finite."""
     for name, value in result.metrics.items():
         if not math.isfinite(float(value)):
             return f"train/{name}"
@@ -246,7 +226,7 @@ def first_bad(algorithm: Any, result: UpdateResult) -> str | None:
 
 
 class _Recorder:
-    """What the layers did during one update."""
+    """Collects the statistics of the layers during one update."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[float]] = defaultdict(list)
@@ -260,8 +240,8 @@ class _Recorder:
 
 
 @contextmanager
-def recorded(algorithm: Any) -> Iterator[_Recorder]:
-    """Inside, every optimiser step and every activation leaves its numbers."""
+def recorded(algorithm: Algorithm) -> Iterator[_Recorder]:
+    """Inside, every optimiser step and every activation is recorded."""
     recorder = _Recorder()
     with ExitStack() as stack:
         for optimizer, parameters in optimized(algorithm):
@@ -331,11 +311,9 @@ class DebugCallback(Callback):
         self.rss: list[int] = []
 
     def on_start(self, trainer: Trainer) -> None:
-        algorithm: Any = trainer.parts()["algorithm"]
-        self.mode = DebugMode(
-            algorithm, self.folder, cfg=self.cfg, context=partial(run_context, trainer.progress, self.config)
-        )
-        algorithm.update = self.mode.wrap_update()
+        context = partial(run_context, trainer.progress, self.config)
+        self.mode = DebugMode(trainer.algorithm, self.folder, cfg=self.cfg, context=context)
+        cast(HostTrainer, trainer).wrap_update(self.mode.wrap_update)  # the assembly refuses debug mode with jax
         self.tell(f"debug: environment: {self.check_env()}")
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
@@ -351,7 +329,7 @@ class DebugCallback(Callback):
             self.first_memory, self.traced_from = tracemalloc.take_snapshot(), self.steps
 
     def on_failure(self, trainer: Trainer, error: BaseException) -> None:
-        """What was found until then is kept; profiler and memory tracing end here."""
+        """Write what was found so far; profiler and memory tracing end here."""
         self.on_end(trainer)
 
     def on_end(self, trainer: Trainer) -> None:

@@ -1,4 +1,4 @@
-"""Gradients against finite differences, for any algorithm that learns with autograd.
+"""Checks gradients against finite differences, for any algorithm that learns with autograd.
 
 An update is run again and again from the same state up to one of its `backward()` calls, with one parameter moved a
 little way along a direction. How much the loss changes must be what autograd says. Parameters are moved only while a
@@ -26,11 +26,11 @@ STEP = 5e-3
 TOLERANCE = 0.05
 """Share by which the two may differ."""
 KINKS = 0.01
-"""What the kinks of ReLUs may cost, as a share of the gradient's norm."""
+"""Tolerance for the kinks of ReLUs, as a share of the gradient norm."""
 ROUNDING = 3e-6
-"""What a loss of size 1 loses by rounding."""
+"""Rounding error of a loss of size 1."""
 MAX_LOSSES = 3
-"""`backward()` calls of an update that are checked: later ones repeat them."""
+"""Number of `backward()` calls of an update that are checked; later ones repeat them."""
 
 
 @dataclass(frozen=True)

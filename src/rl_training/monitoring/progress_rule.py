@@ -17,7 +17,7 @@ RETURNS = "rollout/returns"
 """Key of a row: the returns of the episodes that ended in this train step, at most the last `WINDOW` of them."""
 WINDOW = 100
 MIN_EPISODES = 20
-"""Fewer say nothing about a run yet."""
+"""Episodes needed before a run is judged."""
 START_SHARE = 0.2
 """Share of the patience after which the beginning is known, also where it had fewer than `WINDOW` episodes."""
 BEST_NOISE = 1.5
@@ -27,7 +27,7 @@ LEARNT_NOISE = 4.0
 FALLEN = 0.25
 """Share of what was learnt that a run must lose to have fallen back; half of that, and it has recovered."""
 FALLEN_SHARE = 0.2
-"""Share of the patience for which it must stay there: a bad moment is no end."""
+"""Share of the patience for which it must stay there, so that a short drop raises no alert."""
 
 
 def no_progress(
@@ -65,7 +65,7 @@ def no_progress(
 
 
 def standard_error(returns: Sequence[float]) -> float:
-    """Of the mean of independent returns."""
+    """Standard error of the mean of independent returns."""
     return statistics.stdev(returns) / math.sqrt(len(returns)) if len(returns) > 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What an observation becomes before a network, and an action before an environment: NumPy, shared by both backends."""
+"""Encoding of observations for networks and of actions for environments: NumPy, shared by both backends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rl_training.types import (
 
 
 def observation_leaves(space: SpaceSpec) -> dict[str, LeafSpec]:
-    """The named leaves that carry information; the action mask does not. A lone observation is named "obs"."""
+    """The named leaves that a network reads: all but the action mask. An observation that is not a Dict is "obs"."""
     leaves = dict(space.spaces) if isinstance(space, DictSpec) else {"obs": space}
     return {name: leaf for name, leaf in leaves.items() if name != ACTION_MASK}
 
 
 def leaf_features(leaf: LeafSpec) -> int:
-    """Numbers a leaf becomes: one-hot for discrete ones, flat for the rest."""
+    """Number of features of an encoded leaf: one-hot if discrete, else flattened."""
     if isinstance(leaf, DiscreteSpec):
         return leaf.n
     if isinstance(leaf, MultiDiscreteSpec):
@@ -35,7 +35,7 @@ def leaf_features(leaf: LeafSpec) -> int:
 
 
 def pictures_of(space: SpaceSpec) -> dict[str, BoxSpec]:
-    """The leaves that are pictures: bytes or numbers in 0..1 with three axes, or four where frames are stacked."""
+    """The image leaves: uint8, or floats in 0..1, with three axes, or four if frames are stacked."""
 
     def is_picture(leaf: LeafSpec) -> bool:
         if not isinstance(leaf, BoxSpec) or len(leaf.shape) not in (3, 4):
@@ -46,11 +46,11 @@ def pictures_of(space: SpaceSpec) -> dict[str, BoxSpec]:
 
 
 def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The order of a picture's axes that puts its channels first, height and width last.
+    """The order of an image's axes that puts its channels first, height and width last.
 
-    Two neighbouring axes of one length are height and width, and the third one holds the channels. Where that does not
-    decide, channels come first if there are fewer of them than of both others, else last. A stack of pictures has a
-    fourth axis in front, which is more channels.
+    Two neighbouring axes of equal length are height and width, and the third one holds the channels. If that does not
+    decide, channels are first if the first axis is the shortest, else last. A stack of images has a fourth axis in
+    front, which adds channels.
 
     >>> [picture_axes(shape) for shape in ((3, 84, 84), (84, 84, 3), (60, 80, 3), (4, 84, 84, 3))]
     [(0, 1, 2), (2, 0, 1), (2, 0, 1), (0, 3, 1, 2)]
@@ -62,7 +62,7 @@ def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def encode_leaf_numpy(leaf: LeafSpec, value: Array) -> Array:
-    """(B, ...) raw values to (B, features) floats: one-hot, flat, bytes scaled to 0..1."""
+    """Encode raw values (B, ...) as floats (B, features): one-hot, flattened, uint8 scaled to 0..1."""
     if isinstance(leaf, DiscreteSpec):
         return np.eye(leaf.n, dtype=np.float32)[value]
     if isinstance(leaf, MultiDiscreteSpec):
@@ -72,12 +72,12 @@ def encode_leaf_numpy(leaf: LeafSpec, value: Array) -> Array:
 
 
 def to_env(space: SpaceSpec, actions: Array) -> Array:
-    """What the environment receives: Gaussian actions cut to the bounds. The raw ones are stored and learnt from."""
+    """Gaussian actions clipped to the bounds for the environment; the unclipped ones are stored and learnt from."""
     return within(space, actions) if isinstance(space, BoxSpec) else actions
 
 
 def to_bounds(space: BoxSpec, actions: Array) -> Array:
-    """-1..1 to the bounds of the space; low -2, high 1 and an action of .5 give .25."""
+    """Map actions from -1..1 to the bounds of the space; low -2, high 1 and an action of .5 give .25."""
     low, high = space.low, space.high
     if space.is_wide:
         return within(space, (0.5 - 0.5 * actions) * low + (0.5 + 0.5 * actions) * high)
@@ -85,18 +85,18 @@ def to_bounds(space: BoxSpec, actions: Array) -> Array:
 
 
 def within(space: BoxSpec, actions: Array) -> Array:
-    """Cut to the bounds, in the dtype of the space: an environment may refuse what is off by one rounding."""
+    """Clip to the bounds, in the dtype of the space: an environment may refuse a value that is off by one rounding."""
     # maximum and minimum: np.clip costs twice as much on the few numbers of one acting step
     return np.minimum(np.maximum(actions, space.low), space.high).astype(space.dtype, copy=False)
 
 
 def in_dtype(space: BoxSpec, dtype: np.dtype[Any]) -> BoxSpec:
-    """The space as another float dtype can fill it: 0.1 in float32 is more than 0.1, so that bound is rounded down."""
+    """The space in another float dtype, its bounds rounded inwards: 0.1 in float32 is more than 0.1."""
     if dtype == space.dtype or dtype.kind != "f":
         return space
     with np.errstate(over="ignore"):
         nearest, above = space.low.astype(dtype), space.high.astype(dtype)
     low = np.where(nearest < space.low, np.nextafter(nearest, dtype.type(np.inf)), nearest)
     high = np.where(above > space.high, np.nextafter(above, dtype.type(-np.inf)), above)
-    empty = low > high  # no number of that dtype lies between the bounds: the nearest has to do
+    empty = low > high  # no number of that dtype lies between the bounds: take the nearest
     return BoxSpec(np.where(empty, nearest, low), np.where(empty, nearest, high), dtype)

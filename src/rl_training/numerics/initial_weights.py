@@ -1,4 +1,4 @@
-"""Initial weights from a NumPy generator: owned randomness, and the same numbers for the torch and the JAX twin."""
+"""Initial weights drawn from a NumPy generator, so that torch and JAX networks start from the same numbers."""
 
 from __future__ import annotations
 

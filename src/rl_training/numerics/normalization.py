@@ -1,13 +1,14 @@
-"""Running statistics, and the observation and reward normalisers made of them. Pure NumPy, exact on resume.
+"""Running statistics, and the observation and reward normalisers built on them. Pure NumPy, exact on resume.
 
 The observation normaliser lives in a policy and the reward normaliser in an algorithm: environments, buffers and logs
-hold raw data. Nothing here updates itself; `Algorithm.observe` does, between rollouts, so that the statistics that
-chose an action are the ones its log-probability is recomputed with.
+hold raw data. Only `Algorithm.observe` updates the statistics, between rollouts, so that an action's log-probability is
+recomputed with the same statistics that the action was chosen with.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,12 @@ import numpy.typing as npt
 from rl_training.numerics.returns import running_returns
 from rl_training.types import ACTION_MASK, Array, BoxSpec, CheckpointError, DictSpec, Obs, SpaceSpec, StateDict
 
+T = TypeVar("T")
+
 CLIP = 10.0
 EPS = 1e-8
 _LONE = "obs"
-"""State key of an observation that has no name of its own."""
+"""State key of an observation that is not a Dict."""
 
 
 class RunningMeanStd:
@@ -39,7 +42,7 @@ class RunningMeanStd:
         return self._deviations / self.count if self.count else np.ones_like(self.mean)
 
     def update(self, batch: npt.ArrayLike) -> None:
-        """Take in rows (B, *shape)."""
+        """Add rows (B, *shape) to the statistics."""
         rows = np.asarray(batch, np.float64)
         if rows.shape[1:] != self.mean.shape or rows.ndim == 0:
             raise ValueError(f"statistics of shape {self.mean.shape} need rows (B, *shape), not {rows.shape}")
@@ -75,7 +78,8 @@ class RunningMeanStd:
                 f"saved statistics have shape {mean.shape}, this run needs {self.mean.shape}: "
                 "the checkpoint belongs to another observation space"
             )
-        rest = np.asarray(state.get("residual", 0.0), np.float64)  # of a mean that backend jax keeps as two float32
+        # backend jax keeps the mean as two float32, of which this is the low part
+        rest = np.asarray(state.get("residual", 0.0), np.float64)
         self.mean, self._deviations, self.count = mean + rest, deviations, int(state["count"])
 
 
@@ -83,8 +87,8 @@ class ObsNormalizer:
     """Observations to mean 0 and standard deviation 1 per element, within +-clip, as float32.
 
     Real-valued (float Box) observations only: discrete values, integer images and the action mask pass through
-    untouched, and so does everything when it is not `enabled`. Before any data the mean is taken as 0 and the standard
-    deviation as 1, so only the clip applies: what a network sees never leaves +-clip, from the first step on.
+    untouched, and so does everything if it is not `enabled`. Before any data the mean is taken as 0 and the standard
+    deviation as 1, so only the clip applies: network inputs are within +-clip from the first step on.
     """
 
     def __init__(self, space: SpaceSpec, *, enabled: bool = True, clip: float = CLIP) -> None:
@@ -98,7 +102,7 @@ class ObsNormalizer:
         self._refresh()
 
     def __call__(self, obs: Obs) -> Obs:
-        """Normalised copies of (..., *shape) arrays; what is not normalised is returned as it is, uncopied."""
+        """Normalised copies of (..., *shape) arrays; leaves that are not normalised are returned without a copy."""
         if not self._affine:
             return obs
         if not isinstance(obs, dict):
@@ -106,7 +110,7 @@ class ObsNormalizer:
         return {key: self._apply(key, value) if key in self._affine else value for key, value in obs.items()}
 
     def update(self, obs: Obs, valid: Array | None = None) -> None:
-        """Take in observations with any leading axes, (T, N, *shape) or (B, *shape); `valid` (T, N) picks rows."""
+        """Add observations with any leading axes, (T, N, *shape) or (B, *shape); `valid` (T, N) selects rows."""
         for key, statistics in self._statistics.items():
             leaf = obs[key] if isinstance(obs, dict) else obs
             rows = leaf.reshape(-1, *statistics.mean.shape)
@@ -137,8 +141,8 @@ class ObsNormalizer:
 class RewardNormalizer:
     """Rewards divided by the running standard deviation of the discounted return, within +-clip.
 
-    The mean is not subtracted: that would change which policy is best. The running return of an environment starts
-    anew after a terminated *or* truncated step. Before any data only the clip applies.
+    The mean is not subtracted: that would change which policy is best. The running return of an environment
+    restarts at 0 after a terminated *or* truncated step. Before any data only the clip applies.
     """
 
     def __init__(self, gamma: float, num_envs: int, *, clip: float = CLIP) -> None:
@@ -148,7 +152,7 @@ class RewardNormalizer:
         self.open_returns: Array = np.zeros(num_envs, np.float64)
 
     def update(self, rewards: npt.ArrayLike, ends: npt.ArrayLike, valid: Array | None = None) -> Array:
-        """Take in raw rewards (T, N) in the order they came; returns the running returns (T, N) that were measured."""
+        """Add raw rewards (T, N) in order; returns the running returns (T, N) that were added to the statistics."""
         rewards, ends = np.asarray(rewards, np.float64), np.asarray(ends, np.bool_)
         if rewards.shape[1:] != self.open_returns.shape or ends.shape != rewards.shape:
             raise ValueError(
@@ -159,7 +163,7 @@ class RewardNormalizer:
         return returns
 
     def drop_open_episodes(self) -> None:
-        """The running returns start anew, without their episodes having ended."""
+        """Reset the running returns of episodes that are dropped without having ended."""
         self.open_returns = np.zeros_like(self.open_returns)
 
     def scale(self, rewards: npt.ArrayLike) -> Array:
@@ -189,3 +193,12 @@ def _standardize(x: npt.NDArray[Any], mean: Array, inverse_std: Array, clip: flo
     np.maximum(scaled, -clip, out=scaled)
     np.minimum(scaled, clip, out=scaled)
     return scaled
+
+
+def normalized(advantages: T) -> T:
+    """Mean 0 and unbiased standard deviation 1, for torch and JAX arrays alike; a single value passes unchanged."""
+    values: Any = advantages
+    if math.prod(values.shape) < 2:
+        return advantages
+    result: T = (values - values.mean()) / (values.std(correction=1) + 1e-8)
+    return result

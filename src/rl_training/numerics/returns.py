@@ -33,9 +33,9 @@ def gae(
     """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438): (advantages, returns).
 
     returns = advantages + values, the target of the value function. The dtype is that of the inputs. Rows with `valid`
-    False are no transitions (the reset steps of NEXT_STEP environments) and are passed over: the sum goes on behind
-    them as if they were not there, unless they end an episode (a worker was lost there). Their own advantage is 0 and
-    their return is their value.
+    False are not transitions (the reset steps of NEXT_STEP environments) and are skipped: the sum continues across them
+    as if they were not there, unless they end an episode (a worker was lost there). Their own advantage is 0 and their
+    return is their value.
 
     >>> advantages, returns = gae([1.0, 2.0], [0.5, 1.0], [1.0, 4.0], [False, True], [False, True],
     ...                           gamma=0.9, gae_lambda=0.8)
@@ -67,7 +67,7 @@ def lambda_return(
 ) -> Array:
     """TD(lambda) targets: G[t] = r[t] + gamma * ((1 - lambda) * V(next) + lambda * G[t + 1]).
 
-    The same numbers as the returns of `gae`, for those who have no V of the rows themselves (imagined rollouts).
+    The same numbers as the returns of `gae`, without V of the rows themselves (for imagined rollouts).
 
     >>> live = [False, False]
     >>> lambda_return([1.0, 2.0], [4.0, 6.0], live, live, gamma=0.9, gae_lambda=0.5).round(6).tolist()
@@ -91,7 +91,7 @@ def n_step_returns(
     gamma: float,
     n: int,
 ) -> Array:
-    """The sum of the next n discounted rewards and the value behind them; fewer where the episode or the array ends.
+    """n-step returns: n discounted rewards and the bootstrap value; fewer where the episode or the array ends.
 
     >>> ends = [False, False, False, True]
     >>> n_step_returns([1.0, 2.0, 3.0, 4.0], [10.0] * 4, [False] * 4, ends, gamma=0.9, n=3).round(6).tolist()
@@ -125,10 +125,10 @@ def discounted_returns(rewards: npt.ArrayLike, ends: npt.ArrayLike, *, gamma: fl
 def running_returns(
     rewards: Array, ends: Array, open_returns: Array, *, gamma: float, valid: Array | None = None
 ) -> tuple[Array, Array]:
-    """Discounted sums of the rewards *so far* in each episode, (T, N), and the sums left open behind the last row.
+    """Discounted sums of the rewards *so far* in each episode, (T, N), and the sums open after the last row.
 
-    What a reward normaliser measures. `open_returns` (N,) are the sums that were open before the first row. A row that
-    is not `valid` keeps the sum and shows it unchanged.
+    A reward normaliser measures these. `open_returns` (N,) are the sums that were open before the first row. A row that
+    is not `valid` repeats the sum unchanged.
 
     >>> ends = np.array([[False], [False], [True]])
     >>> returns, left = running_returns(np.ones((3, 1)), ends, np.zeros(1), gamma=0.5)
@@ -149,7 +149,7 @@ def running_returns(
 def explained_variance(predictions: npt.ArrayLike, targets: npt.ArrayLike) -> float:
     """1 - Var(targets - predictions) / Var(targets): 1 is perfect, 0 no better than a constant, below 0 worse.
 
-    Where the targets do not vary the ratio is undefined; then 1 for an error that does not vary either and 0 otherwise.
+    If the targets are constant the ratio is undefined; then 1 for a constant error and 0 otherwise.
 
     >>> round(explained_variance([1, 2, 4], [1, 2, 3]), 6)
     0.666667
@@ -176,7 +176,7 @@ def _floats(*arrays: npt.ArrayLike) -> tuple[Array, ...]:
 
 
 def _flags(rewards: Array, terminated: npt.ArrayLike, ends: npt.ArrayLike) -> tuple[Flags, Flags]:
-    """(terminated, cut): the chain is cut wherever an episode ended, so also where only `terminated` says so."""
+    """(terminated, cut): the chain is cut at every end of an episode, including rows with only `terminated` set."""
     flags, last = np.asarray(terminated, np.bool_), np.asarray(ends, np.bool_)
     if flags.shape != rewards.shape or last.shape != rewards.shape:
         raise ValueError(f"terminated {flags.shape} and ends {last.shape} must have the rewards' shape {rewards.shape}")
@@ -184,7 +184,7 @@ def _flags(rewards: Array, terminated: npt.ArrayLike, ends: npt.ArrayLike) -> tu
 
 
 def _decay(cut: Flags, factor: float, dtype: np.dtype[Any]) -> Array:
-    """How much of the neighbouring row's sum flows into each row: nothing at a cut, `factor` elsewhere."""
+    """Factor of the neighbouring row's sum in each row: 0 at a cut, `factor` elsewhere."""
     decay: Array = np.where(cut, dtype.type(0), dtype.type(factor))
     return decay
 

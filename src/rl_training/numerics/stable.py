@@ -1,4 +1,4 @@
-"""Small numerical functions that are easy to get wrong: stable in the tails, exact where exactness is possible."""
+"""Small numerical functions that are easy to get wrong: numerically stable, and exact where possible."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 from rl_training.types import Array
 
 _LOG_2 = math.log(2.0)
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
-"""Where state-dependent log standard deviations (SAC, CrossQ) stay, in torch and in JAX."""
+"""Range of state-dependent log standard deviations (SAC, CrossQ), in torch and in JAX."""
 
 
 def log_softmax(logits: Array) -> Array:
@@ -33,12 +33,12 @@ def gumbel(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def raw_log_std(log_std: float) -> float:
-    """What a network must put out for a log standard deviation, which tanh squeezes between the bounds."""
+    """The network output that gives this log standard deviation, after tanh has squashed it into the range."""
     return math.atanh(2.0 * (log_std - LOG_STD_MIN) / (LOG_STD_MAX - LOG_STD_MIN) - 1.0)
 
 
 def log_tanh_derivative(x: npt.ArrayLike) -> Array:
-    """log(1 - tanh(x)^2), the change of volume under tanh.
+    """log(1 - tanh(x)^2), the log-determinant of tanh's Jacobian per element.
 
     In the form 2 * (log 2 - x - softplus(-2x)) it is exact for any x; log(1 - tanh(x)^2 + 1e-6) is off by 5 at x = 10.
     """
@@ -54,7 +54,7 @@ def tanh_logprob(x: npt.ArrayLike, mean: npt.ArrayLike = 0.0, log_std: npt.Array
     [-0.551377, -32.305233]
     """
     standardized = (np.asarray(x) - mean) * np.exp(-np.asarray(log_std))
-    result: Array = -0.5 * standardized**2 - log_std - _HALF_LOG_2PI - log_tanh_derivative(x)
+    result: Array = -0.5 * standardized**2 - log_std - HALF_LOG_2PI - log_tanh_derivative(x)
     return result
 
 

@@ -1,4 +1,7 @@
-"""Run directories, their names, lock and index, and what a stored config may do."""
+"""Run directories, their names, lock and index, and what a stored config may do.
+
+The two names are imported when first used: the index of runs is read without the config's libraries.
+"""
 
 from typing import TYPE_CHECKING
 

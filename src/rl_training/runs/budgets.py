@@ -1,7 +1,7 @@
-"""The budgets of a run: which one was in force from which step on.
+"""The budget history of a run: which `total_timesteps` applied from which env step on.
 
-Schedules and the last evaluation follow the budget, and a resume may raise or lower it. So every change is recorded,
-in run.json and in each checkpoint, and whoever trains the run again changes the budget at the same steps.
+Schedules and the last evaluation depend on the budget, and a resume may raise or lower it. Every change is therefore
+recorded, in run.json and in each checkpoint, so that a reproduction can change the budget at the same steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Budget:
-    """From `env_steps` on the run trained for `total_timesteps` in all."""
+    """From `env_steps` on, the run trained towards `total_timesteps` in total."""
 
     env_steps: int
     total_timesteps: int
@@ -21,19 +21,19 @@ class Budget:
 
 @dataclass(frozen=True)
 class Leg:
-    """A stretch of a run under one budget, up to `stop` env steps."""
+    """A section of a run under one budget, up to `stop` env steps."""
 
     total_timesteps: int
     stop: int
 
 
 def budgets_json(budgets: Sequence[Budget]) -> list[dict[str, int]]:
-    """As run.json and checkpoints have them."""
+    """Budgets as JSON values, for run.json and checkpoints."""
     return [asdict(budget) for budget in budgets]
 
 
 def read_budgets(value: Any) -> list[Budget]:
-    """What `budgets_json` gave; none for anything else, which means that they are not known."""
+    """The inverse of `budgets_json`; an empty list for anything else, which means that the history is unknown."""
     entries, fields = value if isinstance(value, list) else [], ("env_steps", "total_timesteps")
     for entry in entries:
         if not (isinstance(entry, Mapping) and all(type(entry.get(name)) is int for name in fields)):
@@ -42,8 +42,8 @@ def read_budgets(value: Any) -> list[Budget]:
 
 
 def taken_over(saved: Sequence[Budget], step: int, total: int, *, goes_on: bool = False) -> list[Budget]:
-    """The budgets of a run that goes on from `step` with `total`, after those that its checkpoint knows; `goes_on`: it
-    had ended by its own decision, so that the same budget counts as a new one.
+    """The budgets of a run that resumes at `step` with `total`, after those `saved` in its checkpoint. `goes_on` says
+    that the run had already ended by itself, so that even an unchanged budget counts as a new one.
 
     >>> taken_over([Budget(0, 96)], 64, 48)
     [Budget(env_steps=0, total_timesteps=96), Budget(env_steps=64, total_timesteps=48)]
@@ -55,12 +55,12 @@ def taken_over(saved: Sequence[Budget], step: int, total: int, *, goes_on: bool 
 
 
 def are_known(budgets: Sequence[Budget]) -> bool:
-    """Whether the list begins where the run did: version 0.1.0 did not record when a budget was changed."""
+    """Whether the history starts at env step 0; version 0.1.0 did not record changes of the budget."""
     return bool(budgets) and budgets[0].env_steps == 0
 
 
 def legs(budgets: Sequence[Budget], limit: int, *, ended: bool) -> list[Leg]:
-    """The stretches of a run up to `limit` env steps. A last one that begins at `limit` trained nothing; it counts if
+    """The sections of a run up to `limit` env steps. A last one that starts at `limit` trained nothing; it counts if
     the run has `ended` there, because its evaluation is in the log.
 
     >>> legs([Budget(0, 96), Budget(64, 48)], 64, ended=True)

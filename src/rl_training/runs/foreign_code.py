@@ -1,8 +1,8 @@
-"""What a parsed config asks for that is not part of the package: code, commands, addresses, files, secrets.
+"""What a parsed config asks for from outside the package: code, commands, addresses, files, secrets.
 
-Decided by allow-list. Every text in the config is looked at in its place: in some places any text is harmless, in some
-it must be the name of a built-in part, and in a place that nobody has put on a list it counts as code. So a field that
-is added later is refused in a stored config until somebody has said here what it means.
+Decided by an allow-list of fields. In some fields any text is harmless, in others it must be the name of a built-in
+part; a text in a field that is not listed counts as code. A field that is added later is therefore refused in a stored
+config until it is listed here.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rl_training.config.schema import TrainConfig
-from rl_training.registry import Registry, algorithms, buffers, callbacks, environments, loggers, networks, wrappers
+from rl_training.registry import (
+    Registry,
+    algorithms,
+    buffers,
+    callbacks,
+    environments,
+    loggers,
+    networks,
+    optimizers,
+    wrappers,
+)
 
 Path = tuple[str, ...]
-"""Where in a config a value stands; `*` is any member of a list, `**` any place inside a mapping."""
+"""Place of a value in a config; `*` is any element of a list, `**` any place inside a mapping."""
 HARMLESS: frozenset[Path] = frozenset(
     {
         ("output_dir",),
@@ -29,34 +39,38 @@ HARMLESS: frozenset[Path] = frozenset(
         ("monitor", "rules", "*", "when"),
     }
 )
-"""Any text may stand here: nothing is imported, started or opened by it."""
+"""Fields in which any text is harmless: nothing is imported, started or opened because of it."""
 NAMES: Mapping[Path, Registry] = {
     ("algo",): algorithms,
     ("env_id",): environments,
     ("network", "actor", "type"): networks,
     ("network", "critic", "type"): networks,
+    ("hparams", "optimizer", "type"): optimizers,
     ("buffer", "type"): buffers,
     ("env", "wrappers", "*", "name"): wrappers,
     ("callbacks", "*", "name"): callbacks,
     ("logging", "sinks", "*", "name"): loggers,
 }
-"""Names of parts; Gymnasium's ids are known only when Gymnasium is there, so `envs/suites.py` looks at those."""
+"""Fields that name a part. Gymnasium's ids are only known where Gymnasium is imported, so `envs/suites.py` checks
+those."""
 ARGUMENTS: frozenset[Path] = frozenset(
     {
         ("env", "kwargs", "**"),
         ("env", "wrappers", "*", "kwargs", "**"),
         ("network", "actor", "kwargs", "**"),
         ("network", "critic", "kwargs", "**"),
-        ("hparams", "**"),  # of an installed plugin: those of the package's algorithms have fields
+        ("hparams", "optimizer", "kwargs", "**"),
+        ("hparams", "**"),  # only of installed plugins: the hyperparameters of built-in algorithms are typed fields
     }
 )
-"""Arguments of built-in parts that may be words (a map, a mode), but not paths, addresses or names of code."""
+"""Arguments of built-in parts: plain words are allowed (a map, a mode), but no paths, addresses or names of code."""
 WORD = re.compile(r"[A-Za-z0-9_+ -]*")
 REFERENCE = "${"
 
 
 def foreign_code(cfg: TrainConfig, *, env_given: bool = False) -> list[str]:
-    """Everything of that kind, each as `place value`; with `env_given` the user brings the environment, not `env_id`.
+    """All foreign values of a config, each as "field value". `env_given`: the caller passes the environment itself, so
+    `env_id` is not looked at.
 
     >>> foreign_code(TrainConfig(env_id="my_project.envs:GridWorld"))
     ['env_id my_project.envs:GridWorld']
@@ -66,7 +80,7 @@ def foreign_code(cfg: TrainConfig, *, env_given: bool = False) -> list[str]:
 
 
 def references(tree: Any) -> list[str]:
-    """Texts in a config that are filled in from the environment: that is not done for a stranger's config either."""
+    """Texts in a config that refer to environment variables, which an untrusted config must not read either."""
     if isinstance(tree, Mapping):
         return [name for key, value in tree.items() for name in (*references(str(key)), *references(value))]
     if isinstance(tree, list | tuple):
@@ -109,12 +123,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
-    """The words that a field may hold beside others, where its class lists them."""
+    """The literal choices in a field's type."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     return tuple(word for option in get_args(hint) for word in _choices(option))
 
 
 def _is_rule_with_condition(node: Any, field: str) -> bool:
-    """The name of an alert rule with a `when` is only what its alerts are called."""
+    """Whether the field is the name of an alert rule with a `when`: then it is a label, not a function."""
     return field == "name" and getattr(node, "when", None) is not None

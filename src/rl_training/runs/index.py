@@ -1,7 +1,7 @@
-"""The index of all runs: one SQLite file in the output directory, which the runs fill themselves.
+"""The index of all runs: one SQLite file in the output directory, to which every run adds its own row.
 
-It is a convenience, never the truth: every row is read from a run directory and can be read again. So whatever is wrong
-with the file, a run only warns and goes on, a listing reads the directories instead, and `rl index rebuild` mends it.
+It is a cache: every row comes from a run directory and can be read from there again. If the file is damaged or cannot
+be written, a run warns and continues, a listing reads the directories instead, and `rl index rebuild` repairs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 FILE = INDEX
 SCHEMA = 1
 RUN_SECONDS = 5.0
-"""How long a run waits for its turn to write; then it warns and goes on."""
+"""How long a run waits for the database lock; then it warns and continues."""
 COLUMNS = {
     "directory": "TEXT PRIMARY KEY",
     "id": "TEXT",
@@ -55,19 +55,19 @@ COLUMNS = {
     "config": "TEXT",
 }
 LARGE = ("results", "config")
-"""Columns that are read only where somebody asks for them."""
+"""Columns that are read only on request."""
 STATE = tuple(name for name in COLUMNS if name != "config")
-"""Columns that change while a run lives."""
+"""Columns that may change during a run."""
 REWARDS = ("eval/return_mean", "rollout/return_mean")
-"""What `reward` stands for: the first of these that a run has."""
+"""The metrics behind `reward`: the first of these that a run has."""
 UNSETTLED = ("running", "killed")
-"""States that may have changed without a word to the index."""
+"""States that may have changed since the row was written: a killed run cannot update it, and may be resumed."""
 OTHER_FOLDERS = ("groups", "sweeps", "archives")
-"""What else lies in an output directory."""
+"""Folders of an output directory that are not runs."""
 
 
 class RunIndex:
-    """The index of one output directory. Every call opens the file anew: processes come, go and are killed."""
+    """The index of one output directory. Every call opens the file again: many short-lived processes share it."""
 
     def __init__(self, output_dir: str | Path, *, timeout: float = 30.0) -> None:
         self.output_dir = Path(output_dir).expanduser()
@@ -75,12 +75,12 @@ class RunIndex:
         self.timeout = timeout
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Add rows or replace them, all or none. A row without `config` keeps the one that is there."""
+        """Insert or replace rows in one transaction. A row without `config` keeps the stored one."""
         with self._writing() as connection:
             _put(connection, rows)
 
     def rows(self, *, large: Iterable[str] = ()) -> list[Row]:
-        """Every run, oldest first, without the large columns that are not asked for."""
+        """Every run, oldest first, with only the requested ones of the `LARGE` columns."""
         columns = [name for name in COLUMNS if name not in LARGE or name in set(large)]
         with self._open() as connection:
             query = f"SELECT {_names(columns)} FROM runs ORDER BY started, directory"
@@ -88,7 +88,7 @@ class RunIndex:
         return [_decoded(dict(zip(columns, values, strict=True))) for values in found]
 
     def refresh(self) -> None:
-        """Bring the rows up to date: directories that are new or gone, and runs that may have ended unheard."""
+        """Update the rows: directories that are new or gone, and runs that may have ended without updating theirs."""
         with self._open() as connection:
             known = {name for (name,) in connection.execute("SELECT directory FROM runs")}
             query = f"SELECT {_names(STATE)} FROM runs WHERE status IN {UNSETTLED}"
@@ -112,13 +112,13 @@ class RunIndex:
         except sqlite3.DatabaseError as error:
             is_other_database = "no such" in str(error)
             if isinstance(error, sqlite3.OperationalError) and not is_other_database:
-                raise  # locked, no room, not ours: a new file would fare no better
+                raise  # locked, disk full, no permission: a new file would not help
             _unlink(self.path)
             self._replace_rows(rows)
         return len(rows)
 
     def journal_mode(self) -> str:
-        """`wal`, or what the file system can do instead."""
+        """SQLite's journal mode: `wal` where the file system supports it."""
         with self._open() as connection:
             return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
@@ -148,9 +148,9 @@ class RunIndex:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that has the right to write from its beginning, so that it never has to start over."""
+        """One transaction that takes the write lock at its start, so that it never has to be retried."""
         with self._open() as connection:
-            connection.execute("PRAGMA synchronous = NORMAL")  # what was returned survives any end of the process
+            connection.execute("PRAGMA synchronous = NORMAL")  # a commit survives any end of the process
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -161,7 +161,7 @@ class RunIndex:
                 raise
 
     def _create(self) -> None:
-        """The file with its table, made aside and put into place whole: nobody ever opens half of one."""
+        """Create the file under a temporary name and rename it, so that no process opens an incomplete one."""
         self.output_dir.mkdir(parents=True, exist_ok=True)
         aside = temporary_path(self.output_dir)
         try:
@@ -183,7 +183,7 @@ class RunIndex:
 
 
 def _put_into_place(aside: Path, path: Path) -> None:
-    """Give a new file its name, unless another process was faster: of two links to one name the second fails."""
+    """Give a new file its name, unless another process was faster: os.link fails if the name exists."""
     try:
         os.link(aside, path)
     except FileExistsError:
@@ -193,32 +193,32 @@ def _put_into_place(aside: Path, path: Path) -> None:
 
 
 def _unlink(path: Path) -> None:
-    """Remove a database with what SQLite keeps beside it; that goes first, or a new file would be given an old log."""
+    """Remove a database and the files SQLite keeps beside it; those first, so that a new file never gets an old log."""
     for ending in ("-wal", "-shm", "-journal", ""):
         with suppress(FileNotFoundError):
             os.unlink(f"{path}{ending}")
 
 
 def connect(path: Path, timeout: float) -> sqlite3.Connection:
-    """A connection whose transactions begin and end where the code says so."""
+    """A connection in autocommit mode: transactions begin and end explicitly."""
     return sqlite3.connect(path, timeout=timeout, isolation_level=None)
 
 
 def record(run: Path) -> None:
-    """What a run calls when it begins and ends. Whatever fails, the run goes on and the user is told the cure."""
+    """Write the row of a run, when it begins and when it ends. A failure is only a warning that names the remedy."""
     try:
         RunIndex(run.parent, timeout=RUN_SECONDS).put([describe(run)])
     except (sqlite3.Error, OSError, ValueError, RLTrainingError) as error:
         warnings.warn(
             f"cannot write the index '{run.parent / FILE}' ({error}); the run itself is not affected, and "
-            "`rl index rebuild` mends the index",
+            "`rl index rebuild` repairs the index",
             UserWarning,
             stacklevel=2,
         )
 
 
 def all_rows(output_dir: str | Path, *, large: Iterable[str] = ()) -> tuple[list[Row], str | None]:
-    """Every run of an output directory, oldest first, and a note where the index could not be used."""
+    """Every run of an output directory, oldest first, and a note if the index could not be used."""
     index = RunIndex(output_dir)
     if not index.path.exists() and not _directories(index.output_dir):
         return [], None
@@ -229,25 +229,25 @@ def all_rows(output_dir: str | Path, *, large: Iterable[str] = ()) -> tuple[list
         rows = scan(index.output_dir, config="config" in set(large))
         rows.sort(key=lambda row: (row["started"] or "", row["directory"]))
         state = disk_state(index.output_dir)
-        cure = "" if state else "; `rl index rebuild` mends it"
+        cure = "" if state else "; `rl index rebuild` repairs it"
         why = f"the index '{index.path}' cannot be used ({state or error})"
         return rows, f"{why}; read the run directories instead{cure}"
 
 
 def scan(output_dir: Path, *, config: bool) -> list[Row]:
-    """A row for every run directory."""
+    """A row for every run directory, read from the directories."""
     return _described(output_dir, _directories(output_dir), config=config)
 
 
 def describe(run: Path, *, config: bool = True) -> Row:
-    """The row of a run as its directory has it; RunError where that is no run."""
+    """The row of a run, read from its directory; RunError if that is not a run."""
     from rl_training.runs.directory import RunDir
 
     info = RunDir(run).info()
     status = _status(run, info.get("status"))
     results = _results(run, is_over=status in ("finished", "stopped"))
     tree = _config(run) if config or "algo" not in info else {}
-    facts = {**tree, **info}  # a run of an older version has these only in its config
+    facts = {**tree, **info}  # runs of older versions have algo, env_id, ... only in their config
     git = info.get("git")
     row: Row = {
         "directory": run.name,
@@ -271,7 +271,7 @@ def describe(run: Path, *, config: bool = True) -> Row:
 
 
 def _directories(output_dir: Path) -> list[str]:
-    """Names of the folders that may be runs; `describe` tells."""
+    """Names of the folders that may be runs; only `describe` can tell."""
     try:
         with os.scandir(output_dir) as entries:
             names = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
@@ -283,13 +283,13 @@ def _directories(output_dir: Path) -> list[str]:
 def _described(output_dir: Path, names: Iterable[str], *, config: bool = True) -> list[Row]:
     rows = []
     for name in names:
-        with suppress(RunError):  # no run, or one whose record is damaged
+        with suppress(RunError):  # not a run, or its run.json is damaged
             rows.append(describe(output_dir / name, config=config))
     return rows
 
 
 def _status(run: Path, status: Any) -> Any:
-    """A run that says it is running, and that nobody has, was killed."""
+    """The status of a run: one recorded as running that no process holds was killed."""
     if status != "running":
         return status
     holder = read_holder(run / ".lock")
@@ -297,7 +297,7 @@ def _status(run: Path, status: Any) -> Any:
 
 
 def _results(run: Path, *, is_over: bool) -> dict[str, Any]:
-    """The final metrics of a run or, where it has not come to its end, its newest ones."""
+    """The final metrics of a run, or the newest ones if it has not finished."""
     found: dict[str, Any] = {}
     with suppress(OSError, ValueError, RecursionError):
         final = json.loads((run / "metrics.json").read_bytes())
@@ -322,9 +322,9 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _typed(value: Any, kind: str) -> Any:
-    """A value as its column takes it; what a file says may be anything."""
+    """A value converted to the type of its column, None if it has another one: files may contain anything."""
     if kind == "REAL":
-        with suppress(OverflowError):  # an integer beyond every float
+        with suppress(OverflowError):  # an integer too large for a float
             return float(value) if isinstance(value, int | float) else None
         return None
     if kind == "INTEGER":
@@ -335,7 +335,7 @@ def _typed(value: Any, kind: str) -> Any:
 
 
 def _encoded(row: Mapping[str, Any]) -> Row:
-    """Lists and mappings as JSON; a lone surrogate, which SQLite cannot hold, as a question mark."""
+    """Lists and mappings as JSON; lone surrogates, which SQLite cannot store, as question marks."""
     texts = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
     return {
         name: value.encode(errors="replace").decode() if isinstance(value, str) else value
@@ -370,8 +370,8 @@ def _names(columns: Iterable[str]) -> str:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> str:
-    """Switch the log ahead of the database on, so that readers and a writer do not wait for each other."""
+    """Switch to write-ahead logging, with which readers and a writer do not block each other."""
     try:
         return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
-    except sqlite3.OperationalError:  # no shared memory here
+    except sqlite3.OperationalError:  # no shared memory on this file system
         return str(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0])

@@ -1,7 +1,7 @@
-"""One process per run directory: `.lock` holds who has it, and `flock` decides.
+"""One process per run directory: `flock` on the file `.lock`, which also names the holder.
 
-The kernel frees the lock when its process ends, however it ends, so a run that was killed can be resumed at once. Where
-the file system has no flock, the file itself is the lock and a holder that no longer lives is replaced.
+The kernel releases the lock when its process ends, however it ends, so a killed run can be resumed at once. Where the
+file system has no flock, the existence of the file is the lock, and a holder that is no longer alive is replaced.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from rl_training.types import RunError
 
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _START_TOLERANCE = 2.0
-"""Seconds by which two readings of one process's start may differ (the boot time they count from is rounded)."""
+"""Seconds by which two readings of a process's start time may differ (they count from a rounded boot time)."""
 _held: set[int] = set()
+"""File descriptors of the locks that this process holds."""
 
 
 def _close_in_child() -> None:
-    # A forked child shares the lock's open file and would keep it after its parent was killed.
+    # A forked child inherits the open file and would keep the lock after its parent was killed.
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
@@ -36,15 +37,15 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that has a run."""
+    """The process that holds the lock of a run."""
 
     pid: int
     host: str
     started: float
-    """Start of the process in seconds since 1970: a pid alone may belong to another process by now."""
+    """Start time of the process in seconds since 1970, because a pid may be reused by another process."""
 
     def is_alive(self) -> bool:
-        """False only if it certainly ended; a process on another host counts as alive."""
+        """False only if the process has certainly ended; one on another host counts as alive."""
         if self.host != socket.gethostname():
             return True
         started = _process_start(self.pid)
@@ -52,14 +53,14 @@ class Holder:
 
 
 class RunLock:
-    """Context manager around one run directory's `.lock`; entering raises RunError if another process has it."""
+    """Context manager for the `.lock` of a run directory; entering raises RunError if another process holds it."""
 
     def __init__(self, path: Path, kind: str = "run", *, anonymous: bool = False) -> None:
-        """`anonymous` locks also where nothing can be written, on a full or read-only disk: nobody can then say whose
-        it is. For those who only need the folder to stand still, or want to make room in it."""
+        """`anonymous` also locks where nothing can be written, on a full or read-only disk; the holder is then not
+        recorded. For commands that only read the folder, or that free space in it."""
         self.path = path
         self.kind = kind
-        """What the folder is called in messages."""
+        """What messages call the folder."""
         self.anonymous = anonymous
         self._descriptor: int | None = None
         self._owns_file = False
@@ -84,7 +85,7 @@ class RunLock:
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 holder = read_holder(self.path)
-                # one who locks anonymously leaves what a killed process has written
+                # under an anonymous lock the file may still name a process that was killed
                 raise self._refusal(holder if holder and holder.is_alive() else None) from None
             if error.errno not in _UNSUPPORTED:
                 raise RunError(f"cannot lock the {self.kind}: {self.path}: {error.strerror}") from error
@@ -93,7 +94,7 @@ class RunLock:
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, _this_process(), 0)
-        except OSError as error:  # a full disk: the lock would hold, but nobody could say whose it is
+        except OSError as error:  # a full disk: the lock works, but its holder cannot be recorded
             if not self.anonymous:
                 os.close(descriptor)
                 raise RunError(
@@ -103,7 +104,7 @@ class RunLock:
         _held.add(descriptor)
 
     def _open(self) -> int | None:
-        """The lock file; None where it is not there and cannot be made, so that nobody has it or can take it."""
+        """The opened lock file; None if it does not exist and cannot be created, so that no process can hold it."""
         try:
             return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -117,11 +118,11 @@ class RunLock:
             ) from error
 
     def release(self) -> None:
-        """Give the lock back. The empty file stays: removing it would let two processes lock different files."""
+        """Release the lock. The empty file stays: if it were removed, two processes could lock different files."""
         if self._descriptor is not None:
-            with suppress(OSError):  # an anonymous lock may have no right to write
+            with suppress(OSError):  # an anonymous lock may lack the permission to write
                 os.ftruncate(self._descriptor, 0)
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # at once, also for a child that was forked this moment
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # explicitly, in case a child was forked just now
             _held.discard(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None
@@ -135,7 +136,7 @@ class RunLock:
             raise self._refusal(holder)
         if self.anonymous:
             return
-        # A link to a taken name fails, so of several processes that see the stale holder go, one wins.
+        # os.link fails if the name exists, so only one of several processes that replace a stale holder succeeds.
         here = f"{self.path.name}.{socket.gethostname()}.{os.getpid()}"
         candidate, stale = self.path.with_name(here), self.path.with_name(f"{here}.stale")
         candidate.write_bytes(_this_process())
@@ -143,7 +144,7 @@ class RunLock:
             with suppress(FileNotFoundError):
                 os.rename(self.path, stale)
             newer = read_holder(stale)
-            if newer is not None and newer != holder:  # another process took it since: give it back
+            if newer is not None and newer != holder:  # another process has locked it meanwhile: restore its file
                 os.link(stale, self.path)
                 raise self._refusal(newer)
             os.link(candidate, self.path)
@@ -166,7 +167,7 @@ class RunLock:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Who is written in a lock file, alive or not; None if it is free, missing or unreadable."""
+    """The process named in a lock file, alive or not; None if the file is empty, missing or unreadable."""
     try:
         record = json.loads(path.read_bytes()[:4096])
         return Holder(pid=int(record["pid"]), host=str(record["host"]), started=float(record["started"]))
@@ -175,7 +176,7 @@ def read_holder(path: Path) -> Holder | None:
 
 
 def holder_of(pid: int) -> Holder:
-    """A process on this host as a record that still tells, later, whether it is the same one."""
+    """A process on this host as a record, from which `is_alive` can later tell whether it is still the same one."""
     return Holder(pid=pid, host=socket.gethostname(), started=_process_start(pid) or 0.0)
 
 

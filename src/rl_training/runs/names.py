@@ -1,6 +1,6 @@
-"""Names of run directories and of groups: how one is made, never twice, and how one is found again from what was typed.
+"""Names of run and group directories: creating a unique one, and finding one from what the user typed.
 
-Only names and folders; what is inside belongs to `runs` and to `experiments.groups`.
+Only names and folders; their content belongs to `runs/directory.py` and `experiments/launching/groups.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from rl_training.registry import did_you_mean
 from rl_training.system.atomic_io import fsync_dir, make_folder
-from rl_training.types import RunError
+from rl_training.types import ConfigError, RunError
 
 MAX_PART = 80
 """Characters of the algorithm and of the environment in a directory name; file systems allow 255 bytes in all."""
-RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "best"})
-"""What an output directory, or a command, already calls something else."""
+RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "latest-group", "latest-sweep", "best"})
+"""Names that already have another meaning in an output directory or on the command line."""
 INDEX = "index.sqlite"
-"""The index of an output directory; SQLite puts `-wal`, `-shm` and `-journal` beside it."""
+"""File name of the index of an output directory; SQLite adds `-wal`, `-shm` and `-journal` files."""
 _STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
 
 
@@ -32,16 +32,16 @@ _ENV_FN = re.compile(r"env_fn(?:\((.+)\))?")
 
 
 class Names(NamedTuple):
-    """What the record of a directory calls it, whatever the directory is called by now."""
+    """The names recorded inside a directory, which may have been renamed since."""
 
     name: str | None = None
-    """What its user chose."""
+    """The `name:` that the user chose."""
     id: str | None = None
-    """What it was called when it was made."""
+    """The name of the directory when it was created."""
 
 
 def name_part(text: str) -> str:
-    """A text as a part of a directory name.
+    """A text made safe for use in a directory name.
 
     >>> name_part("ALE/Pong-v5")
     'ALE-Pong-v5'
@@ -50,7 +50,7 @@ def name_part(text: str) -> str:
 
 
 def function_name(made_by: Any) -> str:
-    """What to call a function or class that makes environments; "env_fn" for one without a name of its own.
+    """The name of a function or class that makes environments; "env_fn" for a lambda.
 
     >>> function_name(dict), function_name(lambda: None)
     ('dict', 'env_fn')
@@ -62,19 +62,19 @@ def function_name(made_by: Any) -> str:
 
 
 def env_fn_id(env_fn: Any) -> str:
-    """The `env_id` of a run whose environment is a function of its user's: never the name of another environment."""
+    """The `env_id` of a run whose environment is made by a function of the caller; no other environment has it."""
     name = function_name(env_fn)
     return ENV_FN if name == ENV_FN else f"{ENV_FN}({name})"
 
 
 def env_fn_of(env_id: str) -> str | None:
-    """The name of the function in such an `env_id`; None for every other environment."""
+    """The name of the function in an `env_id` from `env_fn_id`; None for every other environment."""
     match = _ENV_FN.fullmatch(env_id)
     return (match[1] or ENV_FN) if match else None
 
 
 def is_reserved(name: str) -> bool:
-    """Whether no run may be called that, in any case: some file systems make no difference.
+    """Whether a name is reserved; upper and lower case count as equal, as on some file systems.
 
     >>> is_reserved("Groups"), is_reserved("index.sqlite-wal"), is_reserved("groups-2")
     (True, True, False)
@@ -83,37 +83,70 @@ def is_reserved(name: str) -> bool:
     return folded in RESERVED or folded.startswith(INDEX)
 
 
+def check_name(name: str | None) -> None:
+    """ConfigError where a run was given a reserved name, under which no command would find it."""
+    if name is not None and is_reserved(name):
+        reserved = ", ".join(sorted({*RESERVED, INDEX}))
+        raise ConfigError(f"a run cannot be named '{name[:MAX_PART]}': {reserved} are reserved; choose another name")
+
+
+class RunStep(NamedTuple):
+    """A run and one of its checkpoints, as typed."""
+
+    run: str
+    step: str
+    """Env steps, `latest` or `best`; empty where none was given."""
+
+    @property
+    def checkpoint(self) -> int | str:
+        """The checkpoint to load: a number of env steps, or a name."""
+        return int(self.step) if self.step.isdigit() else (self.step or "latest")
+
+
+def parse_run_step(text: str) -> RunStep:
+    """`RUN[:STEP]` as its two parts. A path that exists is a run, whatever characters it has.
+
+    >>> parse_run_step("baseline:2000"), parse_run_step("latest").checkpoint
+    (RunStep(run='baseline', step='2000'), 'latest')
+    """
+    if Path(text).exists():
+        return RunStep(text, "")
+    run, _, step = text.partition(":")
+    return RunStep(run, step)
+
+
 def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:
-    """Create `<root>/<name>[-2]/` with its subfolders; never one that exists. OSError where the disk refuses."""
-    if name.startswith((".", "-")):  # neither a hidden folder nor something that looks like a flag
+    """Create `<root>/<name>[-2]/` with its subfolders, never one that exists. OSError if it cannot be created."""
+    if name.startswith((".", "-")):  # neither a hidden folder nor a name that looks like a flag
         name = f"{kind}{name}"
     if is_reserved(name):
         name = f"{kind}-{name}"
     make_folder(root)
     for count in range(1, 100_000):
         path = root / (name if count == 1 else f"{name}-{count}")
-        # mkdir is the only test and the only claim: of two processes that try one name, one fails
+        # mkdir both tests and claims the name: of two processes that try the same one, one fails
         with suppress(FileExistsError):
             path.mkdir()
             for subfolder in subfolders:
                 (path / subfolder).mkdir()
-            # or a power cut would take the whole folder, with all that is saved in it later
+            # without this, a power failure could lose the folder with everything saved in it later
             fsync_dir(root)
             return path
     raise RunError(f"'{root}' already holds 100,000 {kind}s of this second; choose another output_dir")
 
 
 def age(path: Path, record: str) -> tuple[str, int, str]:
-    """Orders directories from the oldest to the newest by the stamp in their name; `record` is the file each has."""
+    """Sort key of a directory, oldest first: the time stamp in its name, else the time of its file `record`."""
     match = _STAMP.search(path.name)
-    if match is None:  # renamed by hand: the time its record says, in the same form
+    if match is None:  # renamed by hand
         modified = datetime.fromtimestamp((path / record).stat().st_mtime)
         return f"{modified:%Y%m%d-%H%M%S}", 0, path.name
     return match[1], int(match[2] or 1), path.name
 
 
 def pick(name: str, folders: Sequence[Path], given_names: Callable[[Path], Names], kind: str) -> Path:
-    """The one of `folders`, oldest first, that is called `name`, was given it, or alone begins with it."""
+    """The one of `folders` (oldest first) with this directory name, `name:` or id, or the only one that starts with
+    it."""
     by_name = {folder.name: folder for folder in folders}
     if name in by_name:
         return by_name[name]
@@ -132,7 +165,7 @@ def pick(name: str, folders: Sequence[Path], given_names: Callable[[Path], Names
 
 @contextmanager
 def readable_errors(what: str) -> Iterator[None]:
-    """OSError to RunError with the cure."""
+    """Turn OSError into a RunError that says what to do."""
     cures = {
         errno.ENOSPC: "free some space or choose another output_dir",
         errno.EDQUOT: "your disk quota is used up; free some space or choose another output_dir",

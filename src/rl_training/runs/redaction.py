@@ -1,8 +1,9 @@
 """Keeps secrets out of run directories: each one is written as `${env:NAME}` and read from the environment at resume.
 
-A secret is a text under a key that names one (see `secret_names`), the userinfo of a URL, the value of an environment
-variable with such a name, or of any variable that the config refers to as `${env:NAME}`: a reference stays one, and is
-filled in only to build a run. Numbers, booleans and null never are: `max_tokens: 5` stays what it is.
+A secret is a text under a key that names one (see `secret_names.py`), the userinfo of a URL, the value of an
+environment variable with such a name, or of any variable that the config refers to as `${env:NAME}`: a reference is
+stored as it is and resolved only when a run is built. Numbers, booleans and null are never secrets: `max_tokens: 5`
+stays.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rl_training.config.loading import config_to_mapping, parse_config
@@ -36,10 +37,12 @@ from rl_training.types import ConfigError
 
 __all__ = ["Redactor", "console_redactor", "forget", "is_secret_key", "restore", "with_secrets"]
 
-IN_SIGHT = ("output_dir",)
-"""Fields whose references stay but whose values are no secret: the run directory lies there."""
+Path = tuple[str, ...]
+"""Keys and list indices that lead to a value of a config."""
+PUBLIC_FIELDS = ("output_dir",)
+"""Fields whose references are stored but whose values are not secret: the path of the run directory contains them."""
 _seen: dict[str, str] = {}
-"""Secrets of the configs that this process has read, each with its variable: tracebacks on the console hide them."""
+"""Secrets of all configs this process has read, with their variables: tracebacks on the console hide them."""
 
 
 def restore(value: Any, environ: Mapping[str, str] | None = None) -> Any:
@@ -55,7 +58,7 @@ def restore(value: Any, environ: Mapping[str, str] | None = None) -> Any:
             _seen.setdefault(environ[match[1]], match[1])
         return environ[match[1]]
 
-    restored = _map_strings(value, lambda text: REFERENCE.sub(lookup, text))
+    restored = _map_strings(value, lambda path, text: REFERENCE.sub(lookup, text))
     if missing:
         names = ", ".join(sorted(missing))
         raise ConfigError(f"the config reads secrets from the environment, and these are not set: {names}; export them")
@@ -63,63 +66,62 @@ def restore(value: Any, environ: Mapping[str, str] | None = None) -> Any:
 
 
 def with_secrets(cfg: TrainConfig) -> TrainConfig:
-    """A config to run: every `${env:NAME}` in it replaced by that variable's text."""
+    """A config to run: every `${env:NAME}` in it replaced by the value of that variable."""
     mapping = config_to_mapping(cfg)
-    Redactor().mapping(mapping)  # from here on the console hides what it holds, also before there is a run
+    Redactor().mapping(mapping)  # from now on the console hides its secrets, even before there is a run directory
     restored = restore(mapping)
     return cfg if restored == mapping else parse_config(restored, source="config with its secrets")
 
 
 def console_redactor() -> Redactor:
-    """Hides what any config of this process holds, and the variables with telling names."""
+    """Hides the secrets of every config this process has read, and environment variables with secret names."""
     redactor = Redactor()
     redactor.add(_seen)
     return redactor
 
 
 def forget() -> None:
-    """Start anew with what the console hides: a command is over."""
+    """Clear the secrets that the console hides; called when a command has ended."""
     _seen.clear()
 
 
 class Redactor:
-    """Replaces secrets by references. What `mapping` finds in a config is then also hidden in texts and arguments."""
+    """Replaces secrets by references. Secrets that `mapping` finds in a config are then also hidden in texts."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = dict(os.environ if environ is None else environ)
         self._names: dict[str, str] = {}
-        """Secret value to the variable that stands for it."""
+        """Secret value to the variable that replaces it."""
         self._derived: dict[str, str] = {}
-        """Variable that nobody has set yet to the place in the config it was named after."""
+        """Variables that are not set yet, with the place in the config that each is named after."""
         for name, value in self._environ.items():
             if is_secret_key(name) and not is_common(value):
                 self._names.setdefault(value, name)
-        self._pattern = self._compile()
+        self._values = _KnownValues(self._names)
 
     @property
     def needed(self) -> dict[str, str]:
-        """Variables a resume will need that are not set now, each with the place in the config it stands for."""
+        """Variables that a resume needs and that are not set now, with the place in the config they stand for."""
         return dict(self._derived)
 
     @property
     def needed_values(self) -> dict[str, str]:
-        """The same variables with their secrets: what a process that reads the redacted config must find exported."""
+        """The same variables with their secrets: what a process that reads the redacted config needs exported."""
         return {name: value for value, name in self._names.items() if name in self._derived}
 
     def add(self, names: Mapping[str, str]) -> None:
-        """Hide these secrets too, each as the variable that it is mapped to."""
+        """Also hide these secrets, each behind the variable it is mapped to."""
         for secret, name in names.items():
             self._names.setdefault(secret, name)
-        self._pattern = self._compile()
+        self._values = _KnownValues(self._names)
 
     def mapping(self, tree: Any) -> Any:
         """A copy of a config mapping without secrets."""
         before = set(self._names)
-        for path, text in _strings(tree):
-            self._learn(path, text)
-        self._pattern = self._compile()
+        _map_strings(tree, self._learn)
+        self._values = _KnownValues(self._names)
         _seen.update((secret, name) for secret, name in self._names.items() if secret not in before)
-        return self._redact_tree(tree, ())
+        return _map_strings(tree, self._redact_leaf)
 
     def text(self, text: str, *, code: bool = False) -> str:
         """A text without secrets. In `code`, only quoted literals count as values: `token = next_token()` stays."""
@@ -130,12 +132,12 @@ class Redactor:
         return self.values(text)
 
     def values(self, text: str) -> str:
-        """A text without the secrets that are known and without accounts in URLs; `token: x` stays."""
-        return self._redact_userinfo(self._redact_values(text, short=True), "URL_USERINFO")
+        """A text without known secrets and without userinfo in URLs; `token: x` stays."""
+        return self._redact_userinfo(self._values.replaced(text), "URL_USERINFO")
 
     def traceback(self, text: str) -> str:
-        """A traceback without secrets: the indented frames are code, what the error says is text."""
-        whole = self.values(text)  # first, because a secret may have several lines
+        """A traceback without secrets: the indented frames are code, the message of the error is text."""
+        whole = self.values(text)  # before splitting into lines, because a secret may span several
         return "".join(self.text(line, code=line.startswith("  ")) for line in whole.splitlines(keepends=True))
 
     def diff(self, diff: str) -> str:
@@ -157,7 +159,7 @@ class Redactor:
         return redacted
 
     def warn_about_needed(self) -> None:
-        """One warning for all secrets that only the config holds: a resume finds them only if they are exported."""
+        """One warning for all secrets that exist only in the config: a resume needs them exported."""
         if not self._derived:
             return
         names = ", ".join(f"{name} (for {place})" for name, place in self._derived.items())
@@ -168,30 +170,31 @@ class Redactor:
             stacklevel=3,
         )
 
-    def _learn(self, path: tuple[str, ...], text: str) -> None:
-        if not text:
-            return
+    def _learn(self, path: Path, text: str) -> str:
+        """Note the secrets in one text of a config; returns the text as it is."""
         if names := REFERENCE.findall(text):
-            for name in names if path[:1] not in [(field,) for field in IN_SIGHT] else ():
+            is_public = bool(path) and path[0] in PUBLIC_FIELDS
+            for name in () if is_public else names:
                 if not is_common(self._environ.get(name, "")):
                     self._names.setdefault(self._environ[name], name)
-            return
-        if any(is_secret_key(key) for key in path):
+        elif text and any(is_secret_key(key) for key in path):
             if text not in self._names:
                 self._names[text] = self._name_for(text, path)
-            return
-        for match in USERINFO.finditer(text):
-            whole = next((name for name, value in self._environ.items() if value == text), None)
-            secret = text if whole else match[2]
-            if secret not in self._names and not any(
-                value in secret for value in self._names if len(value) >= MIN_LENGTH
-            ):
-                self._names[secret] = whole or self._name_for(match[2], (*path, "userinfo"))
+        else:
+            for match in USERINFO.finditer(text):
+                whole = self._variable_holding(text)
+                secret = text if whole else match[2]
+                contains_known = any(value in secret for value in self._names if len(value) >= MIN_LENGTH)
+                if secret not in self._names and not contains_known:
+                    self._names[secret] = whole or self._name_for(match[2], (*path, "userinfo"))
+        return text
 
-    def _name_for(self, secret: str, path: tuple[str, ...]) -> str:
-        """The variable that already holds `secret`, or one named after its place that does not exist yet."""
-        holder = next((name for name, value in self._environ.items() if value == secret), None)
-        if holder is not None:
+    def _variable_holding(self, value: str) -> str | None:
+        return next((name for name, held in self._environ.items() if held == value), None)
+
+    def _name_for(self, secret: str, path: Path) -> str:
+        """The variable that already holds `secret`, or an unused name derived from its place in the config."""
+        if (holder := self._variable_holding(secret)) is not None:
             return holder
         base = name = variable("_".join(path))
         count = 1
@@ -201,18 +204,15 @@ class Redactor:
         self._derived[name] = ".".join(path)
         return name
 
-    def _redact_tree(self, node: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(node, Mapping):
-            return {key: self._redact_tree(value, (*path, str(key))) for key, value in node.items()}
-        if isinstance(node, list | tuple):
-            return type(node)(self._redact_tree(value, (*path, str(index))) for index, value in enumerate(node))
-        if not isinstance(node, str):
-            return node
-        if node in self._names and (len(node) >= MIN_LENGTH or any(is_secret_key(key) for key in path)):
-            return reference(self._names[node])
-        return self._redact_userinfo(self._redact_values(node, short=False), variable("_".join((*path, "userinfo"))))
+    def _redact_leaf(self, path: Path, text: str) -> str:
+        """One text of a config. A short secret is replaced only under a secret key: elsewhere it is likely a word."""
+        if text in self._names and (len(text) >= MIN_LENGTH or any(is_secret_key(key) for key in path)):
+            return reference(self._names[text])
+        text = self._values.replaced(text, min_length=MIN_LENGTH)
+        return self._redact_userinfo(text, variable("_".join((*path, "userinfo"))))
 
     def _redact_assignments(self, text: str, code: bool) -> str:
+        """`password: x` and `token = "x"`; in code only quoted values."""
         pieces, done, position = [], 0, 0
         while match := KEY.search(text, position):
             position = match.end()
@@ -243,52 +243,42 @@ class Redactor:
 
         return USERINFO.sub(replace, text)
 
-    def _redact_values(self, text: str, *, short: bool) -> str:
-        spelling_names, pattern = self._pattern
-        if pattern is None or not any(spelling in text for spelling in spelling_names):
+
+class _KnownValues:
+    """Secret values to find in texts, in each of their spellings, with the variable that replaces each."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names: dict[str, str] = {}
+        for value, name in names.items():
+            for spelling in spellings(value):
+                self.names.setdefault(spelling, name)
+        # references come first, so that no secret matches inside a reference to another
+        alternatives = [REFERENCE.pattern.replace("(", "(?:")]
+        alternatives += [bounded(spelling) for spelling in sorted(self.names, key=len, reverse=True)]
+        self.pattern = re.compile("|".join(alternatives))
+
+    def replaced(self, text: str, *, min_length: int = 0) -> str:
+        """The text with a reference in place of each value of at least `min_length` characters."""
+        if not any(spelling in text for spelling in self.names):
             return text
 
         def replace(match: re.Match[str]) -> str:
-            name = spelling_names.get(match[0])
-            if name is None or (not short and len(match[0]) < MIN_LENGTH):
-                return match[0]
-            return reference(name)
+            name = self.names.get(match[0])
+            return match[0] if name is None or len(match[0]) < min_length else reference(name)
 
-        return pattern.sub(replace, text)
-
-    def _compile(self) -> tuple[dict[str, str], re.Pattern[str] | None]:
-        spelling_names: dict[str, str] = {}
-        for value, name in self._names.items():
-            for spelling in spellings(value):
-                spelling_names.setdefault(spelling, name)
-        if not spelling_names:
-            return {}, None
-        longest_first = sorted(spelling_names, key=len, reverse=True)
-        # References come first, so that one secret never rewrites the name that stands for another.
-        parts = [REFERENCE.pattern.replace("(", "(?:"), *map(bounded, longest_first)]
-        return spelling_names, re.compile("|".join(parts))
+        return self.pattern.sub(replace, text)
 
 
 def _is_code(name: str) -> bool:
     return name.endswith((".py", ".pyi", ".pyx", ".c", ".cc", ".cpp", ".h", ".hpp", ".rs", ".js", ".ts"))
 
 
-def _strings(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+def _map_strings(node: Any, function: Callable[[Path, str], str], path: Path = ()) -> Any:
+    """A copy of a tree with `function(path, text)` in place of each text."""
     if isinstance(node, str):
-        yield path, node
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from _strings(value, (*path, str(key)))
-    elif isinstance(node, list | tuple):
-        for index, value in enumerate(node):
-            yield from _strings(value, (*path, str(index)))
-
-
-def _map_strings(node: Any, function: Any) -> Any:
-    if isinstance(node, str):
-        return function(node)
+        return function(path, node)
     if isinstance(node, Mapping):
-        return {key: _map_strings(value, function) for key, value in node.items()}
+        return {key: _map_strings(value, function, (*path, str(key))) for key, value in node.items()}
     if isinstance(node, list | tuple):
-        return type(node)(_map_strings(value, function) for value in node)
+        return type(node)(_map_strings(value, function, (*path, str(index))) for index, value in enumerate(node))
     return node

@@ -1,6 +1,6 @@
-"""The spaces of a run as plain values: written beside its config, read back without building the environment.
+"""The observation and action space of a run as JSON beside its config, read back without building the environment.
 
-With them a policy is loaded where its environment cannot be built, and an environment of other spaces is noticed.
+A policy can thus be loaded where its environment cannot be built, and an environment with other spaces is refused.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from rl_training.types import (
 FILE = "configs/spaces.json"
 MAX_BYTES = 2**24
 MAX_VALUES = 10**8
-"""Largest number of values of one space that is read back."""
+"""Largest number of values in one space that is read back."""
 Spaces = tuple[SpaceSpec, SpaceSpec]
-"""Of observations and actions."""
+"""Observation space and action space."""
 
 
 def save_spaces(folder: Path, spaces: Spaces) -> None:
@@ -43,7 +43,7 @@ def save_spaces(folder: Path, spaces: Spaces) -> None:
 
 
 def read_spaces(folder: Path) -> Spaces | None:
-    """The spaces of a run directory; None where it has no record of them (runs of version 0.1)."""
+    """The spaces of a run directory; None if they were not recorded (runs of version 0.1)."""
     path = folder / FILE
     try:
         with open(path, "rb") as file:
@@ -76,7 +76,7 @@ def plain_space(space: SpaceSpec) -> dict[str, Any]:
 
 
 def space_of(record: Any) -> SpaceSpec:
-    """The space of such a record; ValueError, TypeError or KeyError where it is none."""
+    """The inverse of `plain_space`; ValueError, TypeError or KeyError for anything else."""
     if record["type"] == "dict":
         return DictSpec({str(key): _leaf(leaf) for key, leaf in record["spaces"].items()})
     return _leaf(record)
@@ -105,7 +105,7 @@ def _count(value: Any) -> int:
 
 
 def _plain_bound(values: Any) -> Any:
-    """One number where all are equal; JSON has no infinities, so those are texts."""
+    """A bound as one number if all are equal, else as a list; infinities, which JSON lacks, as text."""
     flat = np.asarray(values).reshape(-1).tolist()
     plain = [str(value) if isinstance(value, float) and not math.isfinite(value) else value for value in flat]
     return plain[0] if plain and all(value == plain[0] for value in plain) else plain
@@ -119,11 +119,11 @@ def _bound(plain: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     return np.broadcast_to(np.asarray(values, dtype), shape).copy()
 
 
-# -- for people -------------------------------------------------------------------------------------------------------
+# -- comparing --------------------------------------------------------------------------------------------------------
 
 
 def describe(space: SpaceSpec) -> str:
-    """A space in a few words.
+    """A space as a short text.
 
     >>> describe(DictSpec({"goal": DiscreteSpec(3), "x": MultiBinarySpec(2)}))
     'Dict(goal: Discrete(3), x: MultiBinary(2))'
@@ -140,7 +140,7 @@ def describe(space: SpaceSpec) -> str:
 
 
 def check_spaces(run: Path, recorded: Spaces, found: Spaces) -> None:
-    """EnvError where an environment's spaces are not those that a run was trained on."""
+    """EnvError if an environment's spaces differ from those that the run was trained on."""
     for what, one, other in zip(("observation", "action"), recorded, found, strict=True):
         if not _same(one, other, bounds=what == "action"):
             detail = ""
@@ -153,7 +153,7 @@ def check_spaces(run: Path, recorded: Spaces, found: Spaces) -> None:
 
 
 def _same(one: SpaceSpec, other: SpaceSpec, *, bounds: bool) -> bool:
-    """Whether a policy for one space can act in the other. Floats of another width are; other bounds of actions not."""
+    """Whether a policy for one space can act in the other: floats may differ in width, action bounds may not differ."""
     if isinstance(one, DictSpec) and isinstance(other, DictSpec):
         same_keys = one.spaces.keys() == other.spaces.keys()
         return same_keys and all(_same(leaf, other.spaces[key], bounds=bounds) for key, leaf in one.spaces.items())

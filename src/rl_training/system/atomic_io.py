@@ -1,7 +1,7 @@
 """Durable writes: a crash, a full disk or a power cut leaves the old file or the new one, never half of one.
 
 Every create, write, fsync, rename and removal passes `fault_point`, so that tests can make each of them fail, or kill
-the process there. Not here: what is written; that is the business of checkpoints, runs and logs.
+the process there. File formats are up to checkpoints, runs and logs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FAULT_VARIABLE = "RL_TRAINING_FAULT_POINT"
 """Environment variable: n kills the process with SIGKILL at its n-th fault point (1, 2, ...)."""
 
 TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")
-"""Names of what is still being written or already being removed; nobody reads them."""
+"""Names of files that are being written or removed; readers ignore them."""
 CHUNK = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What a file must hold: its SHA-256 and its length."""
+    """Expected content of a file: its SHA-256 and its length."""
 
     sha256: str
     bytes: int
@@ -42,7 +42,7 @@ class FileRecord:
 
 
 class KillAtPoint:
-    """A hook that ends the process at its n-th call as `kill -9` does: no cleaning up, no flushing."""
+    """A hook that kills the process with SIGKILL at its n-th call: no cleanup, no flush."""
 
     def __init__(self, n: int) -> None:
         self.left = n
@@ -77,7 +77,7 @@ def fault_hook(hook: FaultHook) -> Iterator[None]:
 
 
 def fault_point(operation: str, path: Path) -> None:
-    """Announce an operation on the disk; whoever writes without the functions below calls it too."""
+    """Call the fault hook before a disk operation; code that writes without the functions below calls it too."""
     if _hook is not None:
         _hook(operation, path)
 
@@ -114,7 +114,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the contents of a file that somebody else wrote survive a power cut."""
+    """Make the contents of a file written by other code survive a power cut."""
     fault_point("fsync", path)
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -124,7 +124,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """The same for all files and names below a folder; links are not followed."""
+    """`sync_file` for all files below a folder, and `fsync_dir` for its folders; links are not followed."""
     for root, _, files in os.walk(folder, topdown=False):
         for name in files:
             if not (path := Path(root) / name).is_symlink():
@@ -135,7 +135,7 @@ def sync_tree(folder: Path) -> None:
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> FileRecord:
     """Create `path` (it must not exist) from pieces of bytes, fsync it, and return what was written.
 
-    Memory views go to the disk from where they are, a chunk at a time; no copy is made in memory.
+    Memory views are written a chunk at a time, without a copy in memory.
     """
     digest = hashlib.sha256()
     size = 0
@@ -182,7 +182,7 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def disk_state(folder: Path) -> str | None:
-    """Why a file system takes no more, as far as it says so: read-only or full; None where it is neither."""
+    """Why a file system accepts no more data: read-only or full; None if it reports neither."""
     with suppress(OSError):
         status = os.statvfs(folder)
         if status.f_flag & os.ST_RDONLY:

@@ -1,6 +1,6 @@
-"""Errors as text, whatever they hold: a message of 50 MB, control characters, a `__str__` that raises.
+"""Exceptions as safe text, even with a message of 50 MB, control characters or a `__str__` that raises.
 
-What comes from here is fit for terminals, logs and pipes: the type, the first part of the text, and its length.
+The result is fit for terminals, logs and pipes: the type, the first part of the message, and its length.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import traceback
 from rl_training.types import RLTrainingError
 
 MESSAGE_LIMIT = 2_000
-"""Characters of one exception's own text."""
+"""Most characters of one exception's message."""
 TEXT_LIMIT = 20_000
-"""Characters of anything that is printed or logged at once, such as a traceback."""
+"""Most characters of a text that is printed or logged at once, such as a traceback."""
 TAIL_SHARE = 0.25
-"""Part of a shortened text that is its end: the last lines of a traceback say most."""
+"""Share of a shortened text that is taken from its end: the last lines of a traceback say most."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def describe(error: BaseException) -> str:
-    """Type and text of an error; our own are written to be read and may be longer.
+    """Type and message of an error; an RLTrainingError, written for users, may be longer.
 
     >>> describe(ValueError("no such level"))
     'ValueError: no such level'
@@ -31,7 +31,7 @@ def describe(error: BaseException) -> str:
 
 
 def message_of(error: BaseException, limit: int = MESSAGE_LIMIT) -> str:
-    """The text of an error alone."""
+    """The message of an error without its type."""
     try:
         text = str(error)
     except Exception as other:
@@ -44,7 +44,7 @@ def traceback_text(error: BaseException, *, frames: int | None = None) -> str:
     limit = None if frames is None else -frames
     try:
         lines = list(traceback.TracebackException.from_exception(error, limit=limit, compact=True).format())
-    except Exception as other:  # code of the error itself, such as a property that raises
+    except Exception as other:  # raised by the error's own code, such as a property
         lines = [f"(no traceback: {type(other).__name__} while it was made)\n", describe(error), "\n"]
     return shortened("".join(shortened(line, MESSAGE_LIMIT, tail=0.0) for line in lines), TEXT_LIMIT)
 
@@ -65,11 +65,11 @@ def shortened(text: str, limit: int = TEXT_LIMIT, *, tail: float = TAIL_SHARE) -
 
 
 def _whole_words(head: str) -> str:
-    """Cut at a blank where one is near, so that half a word, which nothing would recognise as a secret, is not left."""
+    """Cut at a nearby blank: redaction would not recognise a secret that was cut in half."""
     cut = max(head.rfind(" "), head.rfind("\n"))
     return head[:cut] if cut > max(len(head) - 200, 0) else head
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey and no encoding could write; line ends and tabs stay."""
+    """Escape control characters and lone surrogates; newlines and tabs stay."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)

@@ -1,4 +1,4 @@
-"""Numbers and messages as people read them. Standard library only."""
+"""Formatting of numbers and messages for people. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HUGE = 1e9
 
 
 def number_text(value: float | None) -> str:
-    """A return, score or loss with enough digits on any scale, and no more; "-" for none.
+    """A return, score or loss with a suitable number of digits; "-" for None.
 
     >>> [number_text(value) for value in (487.23, 9, 0.0123, 0.0119, 12345.678, 0, None)]
     ['487.2', '9.0', '0.0123', '0.0119', '12,346', '0.0', '-']
@@ -31,7 +31,7 @@ def number_text(value: float | None) -> str:
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """A message wrapped at words for a terminal; a word, such as a path, is never broken. Other streams: as it is."""
+    """A message wrapped at words if `stream` is a terminal, else unchanged; a word such as a path is never broken."""
     try:
         is_terminal = stream.isatty()
     except ValueError:  # closed: writing to it says so
@@ -41,7 +41,8 @@ def wrapped(text: str, stream: TextIO) -> str:
 
 
 def wrapped_line(line: str, width: int) -> str:
-    """
+    """One line wrapped at words, with its indentation repeated.
+
     >>> print(wrapped_line("  run  cannot write runs/a-long-path/and-more", 20))
       run  cannot write
       runs/a-long-path/and-more

@@ -11,8 +11,8 @@ from typing import Any
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Around imports: what they make stays, and Python's repeated search in it for unused cycles takes a fifth of the
-    time. Not for longer: environments make such cycles, and their memory would not come back."""
+    """Pause the garbage collector while importing: imported objects are permanent, and collecting them costs a fifth of
+    the import time. Only for imports: environments create reference cycles, whose memory would not be freed."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

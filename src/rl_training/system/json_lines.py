@@ -1,4 +1,4 @@
-"""Rows as JSON lines: the one place where tensors and NumPy scalars become plain numbers, and the file they end in."""
+"""JSON Lines: rows of plain values from tensors and NumPy scalars, readers, and the append-only file of a log."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _finite(value: Any) -> Any:
 
 
 def parse_row(line: bytes) -> Row | None:
-    """A line of a log as a row; None for one that is damaged, cut off or no row at all."""
+    """A line of a log as a row; None if it is damaged, incomplete or not a JSON object."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -89,7 +89,7 @@ def parse_row(line: bytes) -> Row | None:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a JSONL file. A missing file has none; damaged lines, and a last one still being written, are
+    """The rows of a JSONL file; none if it is missing. Damaged lines, and a last one still being written, are
     skipped."""
     if not path.is_file():
         return
@@ -101,7 +101,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def tail_rows(path: Path) -> list[Row]:
-    """The whole rows in the last part of a JSONL file that may be growing, or be cut back, at this moment."""
+    """The complete rows at the end of a JSONL file, which another process may be appending to or truncating."""
     try:
         with open(path, "rb") as file:
             start = max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0)
@@ -114,30 +114,30 @@ def tail_rows(path: Path) -> list[Row]:
 
 
 def number_of(row: Mapping[str, Any], name: str) -> int | float | None:
-    """A finite number of a row that was read from a file; None where it has none, or something else, of that name."""
+    """The value of a row read from a file, if it is a finite number; else None."""
     value = row.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
         return value if math.isfinite(value) else None
-    except OverflowError:  # an integer beyond every float
+    except OverflowError:  # an integer larger than any float
         return None
 
 
 def steps_of(row: Mapping[str, Any]) -> int | None:
-    """The `env_steps` of a row that was read from a file; None where they cannot be told."""
+    """The `env_steps` of a row read from a file; None if they are missing or not a count."""
     steps = number_of(row, "env_steps")
     return None if steps is None or steps < 0 else int(steps)
 
 
 def first_bad_row(path: Path) -> int | None:
-    """The number, from 1, of the first line of a log that is no row; None where every line is one."""
+    """The number, from 1, of the first line of a log that is not a row; None if all are."""
     with open(path, "rb") as lines:
         return next((number for number, line in enumerate(lines, 1) if parse_row(line) is None), None)
 
 
 def digest_of(path: Path) -> hashlib._Hash:
-    """SHA-256 of a file, ready for what is appended to it; a chunk at a time."""
+    """SHA-256 of a file, as a hash object that can be updated with what is appended later."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK):
@@ -149,12 +149,12 @@ def digest_of(path: Path) -> hashlib._Hash:
 
 
 class AppendFile:
-    """A file that only grows, with a buffer, whose length and checksum are known and that can be cut back."""
+    """A buffered append-only file with a known length and checksum, which can be truncated to an earlier state."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._is_new = not path.exists()
-        """The disk may have its rows, but not yet its name."""
+        """Whether its directory entry has yet to be synced to disk."""
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except OSError as error:
@@ -162,7 +162,7 @@ class AppendFile:
         self._buffer = bytearray()
         self._unsynced = False
         self._digest: hashlib._Hash | None = None
-        """Of all that was appended; kept from the first call of `checksum` on."""
+        """Running hash of the content, kept up to date from the first call of `checksum` on."""
 
     def append(self, data: bytes) -> None:
         self._buffer += data
@@ -172,19 +172,19 @@ class AppendFile:
             self.flush()
 
     def flush(self) -> None:
-        """Hand the buffer to the operating system; from then on it survives the end of this process."""
+        """Hand the buffer to the operating system, so that it survives the end of this process."""
         while self._buffer:
             try:
                 fault_point("write", self.path)
                 written = os.write(self._descriptor, self._buffer)
             except OSError as error:
                 raise self._error(error) from error
-            # what is written leaves the buffer at once, so that a later attempt never writes it again
+            # removed from the buffer at once, so that a later attempt does not write it again
             del self._buffer[:written]
             self._unsynced = True
 
     def sync(self) -> None:
-        """Flush, and wait until the disk has it."""
+        """Flush, and wait until the data is on disk."""
         self.flush()
         if self._unsynced:
             try:
@@ -202,15 +202,15 @@ class AppendFile:
             self._is_new = False
 
     def length(self) -> int:
-        """Bytes in the file, the buffer included."""
+        """Length of the file in bytes, including the buffer."""
         return os.fstat(self._descriptor).st_size + len(self._buffer)
 
     def checksum(self) -> str:
-        """SHA-256 of what was written, the buffer included. The file is read only at the first call: from then on
-        every append counts, so that later calls cost nothing."""
+        """SHA-256 of the content, including the buffer. The file is read at the first call only; from then on every
+        append updates the hash, so that later calls cost nothing."""
         if self._digest is None:
             self.flush()
-            is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)  # reading a pipe would wait for ever
+            is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)  # reading a pipe would block
             try:
                 self._digest = digest_of(self.path) if is_file else hashlib.sha256()
             except OSError as error:
@@ -218,8 +218,8 @@ class AppendFile:
         return self._digest.hexdigest()
 
     def cut_back(self, length: int, sha256: str | None) -> str | None:
-        """Make the file what it was when it had `length` bytes with this checksum (None: not known); where that
-        cannot be done, keep its whole rows up to there and say what is wrong with them."""
+        """Restore the file to its first `length` bytes, with this checksum (None: not known). If that is not possible,
+        keep the complete rows up to there and return what is wrong with them."""
         actual = self.length()
         self.truncate(min(actual, length))
         differs = actual >= length and sha256 is not None and self.checksum() != sha256
@@ -262,7 +262,7 @@ class AppendFile:
 
 
 def whole_rows(path: Path) -> int:
-    """The length of a file without a last line that does not end."""
+    """The length of a file up to the end of its last complete line."""
     with open(path, "rb") as file:
         position = file.seek(0, os.SEEK_END)
         while position > 0:

@@ -1,6 +1,6 @@
-"""What a run was made with: versions, hardware and the state of the working directory's git repository.
+"""Versions, hardware and git state of the working directory, recorded with each run.
 
-Only reads. Packages are looked up by their metadata, not imported, and git may be missing.
+Reads only. Packages are looked up by their metadata, not imported, and git may be missing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.system.threads import blas_threads
+from rl_training.version import __version__
 
 PACKAGES = (
-    *("rl-training", "torch", "numpy", "gymnasium", "jax", "jaxlib", "safetensors", "pydantic"),
+    *("torch", "numpy", "gymnasium", "jax", "jaxlib", "safetensors", "pydantic"),
     *("mujoco", "ale-py", "envpool", "box2d", "box2d-py", "dm-control", "shimmy", "minigrid", "minari", "pettingzoo"),
     *("mpe2", "pygame-ce", "opencv-python-headless"),
 )
@@ -36,7 +37,7 @@ GIT_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class GitState:
-    """Commit and changes of a repository; `diff` is what is not committed, cut at MAX_DIFF_BYTES."""
+    """Commit and changes of a repository; `diff` holds uncommitted changes, cut at MAX_DIFF_BYTES."""
 
     commit: str | None
     branch: str | None
@@ -47,7 +48,8 @@ class GitState:
 
 def versions() -> dict[str, str]:
     """Python and every installed package that matters to a run."""
-    found = {"python": platform.python_version()}
+    # ours is read from the source: the metadata of an editable installation is as old as the last `pip install`
+    found = {"python": platform.python_version(), "rl-training": __version__}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
@@ -57,23 +59,27 @@ def versions() -> dict[str, str]:
 def hardware() -> dict[str, Any]:
     """CPU, cores and memory; GPUs only if torch is imported already, because asking it costs seconds.
 
-    `blas_threads` are those of NumPy's linear algebra, pinned in a run as torch's are; None where it does not tell.
+    `blas_threads` is the number of NumPy's BLAS threads, which a run pins like torch's; None if it is not known.
     """
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "host": socket.gethostname(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "usable_cores": affinity,
+        "usable_cores": usable_cores(),
         "blas_threads": blas_threads(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "gpus": _gpu_names(),
     }
 
 
+def usable_cores() -> int:
+    """CPU cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def peak_memory_bytes() -> int:
-    """The most memory that this process has had at once, worker processes not counted."""
+    """Peak resident memory of this process in bytes, without its worker processes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
@@ -95,7 +101,7 @@ def _gpu_names() -> list[str]:
 
 
 class GitQuery:
-    """Asks git in the background: started when made, so that other work overlaps; `result` collects."""
+    """Queries git in the background, from construction on; `result` waits for the answer."""
 
     def __init__(self, directory: Path | str = ".") -> None:
         status = ["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--ignore-submodules=dirty"]
@@ -107,7 +113,7 @@ class GitQuery:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Whatever happened meanwhile: no process and no pipe is left."""
+        """Kill the processes and close their pipes, also after an error."""
         for process in self._processes:
             if process is not None:
                 process.kill()
@@ -150,7 +156,7 @@ def _start_git(directory: Path | str, command: list[str]) -> subprocess.Popen[by
 
 
 def _read_all(processes: list[subprocess.Popen[bytes] | None], limit: int, deadline: float) -> list[bytes | None]:
-    """What each process printed, just over `limit` bytes at most; None where it failed, is missing or took too long."""
+    """Output of each process, up to just over `limit` bytes; None if it failed, is missing or took too long."""
     outputs: list[bytes | None] = [None] * len(processes)
     received = [bytearray() for _ in processes]
     with selectors.DefaultSelector() as selector:

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and which limit says so.
+"""How much memory this process may still allocate, and which limit decides.
 
 Four limits count, and the tightest decides: the free memory of the machine, the process's control group with all groups
 above it (cgroup v1 or v2), and the process's own limits on its address space and its data (`ulimit -v`, `ulimit -d`).
@@ -14,23 +14,23 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 UNLIMITED = 2**60
-"""A version-1 control group without a limit says a number near 2**63."""
+"""From here on a limit counts as none: cgroup v1 reports a number near 2**63 for an unlimited group."""
 
 
 class Room(NamedTuple):
-    """Bytes that can still be taken, and the limit behind that number, in words."""
+    """Bytes that can still be allocated, and the limit behind that number, in words."""
 
     bytes: int
     limit: str
 
 
 class _GroupFiles(NamedTuple):
-    """Where a version of control groups keeps its numbers."""
+    """Names of the files in which a cgroup version keeps its numbers."""
 
     limit: str
     usage: str
     reclaimable: str
-    """Key in memory.stat of page cache that the kernel gives back before it refuses."""
+    """Key in memory.stat for page cache, which the kernel reclaims before it refuses."""
 
 
 FILES = {
@@ -40,7 +40,7 @@ FILES = {
 
 
 def room() -> Room:
-    """The tightest of all limits."""
+    """The room under the tightest of all limits."""
     return min([machine_room(), *group_rooms(), *process_rooms()], key=lambda each: each.bytes)
 
 
@@ -52,7 +52,7 @@ def machine_room() -> Room:
 
 
 def process_rooms() -> Iterator[Room]:
-    """What RLIMIT_AS and RLIMIT_DATA leave."""
+    """The room under RLIMIT_AS and RLIMIT_DATA, where they are set."""
     limits = (
         (resource.RLIMIT_AS, "VmSize", "address space limit RLIMIT_AS (ulimit -v)"),
         (resource.RLIMIT_DATA, "VmData", "data limit RLIMIT_DATA (ulimit -d)"),
@@ -65,7 +65,7 @@ def process_rooms() -> Iterator[Room]:
 
 
 def group_rooms(proc: Path = Path("/proc/self")) -> Iterator[Room]:
-    """What each memory control group that this process is in leaves, from its own up to the root."""
+    """The room in each memory control group of this process, from its own up to the root."""
     for kind, folder, mount in _groups(proc):
         files = FILES[kind]
         while True:
@@ -100,8 +100,8 @@ def _groups(proc: Path) -> Iterator[tuple[str, Path, Path]]:
 
 
 def _folder(mount: Path, top: PurePosixPath, path: PurePosixPath) -> Path:
-    """A group's folder below a mount that shows the groups below `top`; the mount itself where it is out of sight, as
-    in a container that sees the host's names."""
+    """A group's folder below a mount that shows the groups below `top`; the mount itself if the group is not visible
+    there, as in a container that sees the host's names."""
     with suppress(ValueError):
         folder = mount / path.relative_to(top)
         if folder.is_dir():
@@ -126,7 +126,7 @@ def _status_bytes(field: str) -> int:
 
 
 def _unescaped(text: str) -> str:
-    """A path of mountinfo, where blanks are octal."""
+    """Decode a path of mountinfo, where blanks are octal escapes."""
     return os.fsdecode(text.encode(errors="surrogateescape").decode("unicode_escape").encode("latin-1"))
 
 

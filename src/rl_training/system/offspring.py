@@ -1,10 +1,9 @@
-"""What a run starts ends with it: programs, forked processes and daemons of environments and callbacks.
+"""Ends the child processes of a run with it: programs, forks and daemons started by environments and callbacks.
 
-While a run lasts its process adopts the orphans among its descendants (Linux: PR_SET_CHILD_SUBREAPER), so that a daemon
-that left its parent and its session is still found. At the end, however it comes, the children that were not there at
-the beginning are asked to end and then killed, and theirs with them. Left alone are: children of threads that were
-there before the run, other runs of this process, and programs that were started with OUTLIVES in their environment.
-Elsewhere than on Linux nothing is done.
+During a run its process adopts orphaned descendants (Linux: PR_SET_CHILD_SUBREAPER), so that a daemon that left its
+parent and its session is still found. When the run ends, for whatever reason, children that did not exist before it
+get SIGTERM and then SIGKILL, and so do their descendants. Spared are: children of threads that existed before the run,
+other runs of this process, and programs started with OUTLIVES in their environment. Does nothing on other systems.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from pathlib import Path
 from types import TracebackType
 
 OUTLIVES = "RL_TRAINING_OUTLIVES_RUN"
-"""Environment variable of a program that is to go on after the run that starts it."""
+"""Environment variable that lets a program continue after the run that started it."""
 ASK_SECONDS, KILL_SECONDS = 0.2, 0.5
-"""What children get to end by themselves, and how long their death is waited for; both lie within the grace time."""
+"""Seconds after SIGTERM, and seconds to wait after SIGKILL; both fit into the grace time of a stop signal."""
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _TASKS = Path("/proc/self/task")
 _active: list[Offspring] = []
 spared: set[int] = set()
-"""Processes of the package's own that end by themselves with this one."""
+"""Processes of this package that end by themselves with this one."""
 
 
 class Offspring:
-    """Context manager around a run, in the thread that runs it."""
+    """Context manager around a run; enter it in the thread that runs it."""
 
     def __init__(self) -> None:
         self._thread = threading.get_native_id()
@@ -56,7 +55,7 @@ class Offspring:
             adopt_orphans(self._was_adopting)
 
     def end(self) -> None:
-        """End all that is left of what the run started. May be called from any thread, and more than once."""
+        """End every process that the run has left. May be called from any thread, and repeatedly."""
         end_all(self._living)
 
     def _living(self) -> set[int]:
@@ -67,9 +66,9 @@ class Offspring:
 
 
 def end_all(living: Callable[[], Collection[int]]) -> None:
-    """Ask the processes that `living` finds to end, then kill them until it finds no more.
+    """Send SIGTERM to the processes that `living` returns, then SIGKILL until it returns none.
 
-    The children of one that is killed are adopted by this process, so `living` finds them the next time.
+    This process adopts the children of a killed one, so the next call of `living` returns them.
     """
     if not (asked := living()):
         return
@@ -85,7 +84,7 @@ def end_all(living: Callable[[], Collection[int]]) -> None:
 
 
 def children_of(thread: int) -> set[int]:
-    """The processes that a thread of this process has started, or adopted; none where the system does not tell."""
+    """Processes that a thread of this process has started or adopted; empty where the system does not tell."""
     try:
         return {int(pid) for pid in (_TASKS / str(thread) / "children").read_text().split()}
     except (OSError, ValueError):
@@ -93,15 +92,20 @@ def children_of(thread: int) -> set[int]:
 
 
 def is_running(pid: int) -> bool:
-    """False for a process that has ended and only waits for its parent to ask how."""
+    """False for a process that has ended, also if it is still a zombie."""
+    return process_state(pid) not in ("", "Z", "X")
+
+
+def process_state(pid: int) -> str:
+    """The state letter of /proc/PID/stat (R running, S sleeping, T stopped, Z zombie); "" if it cannot be read."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return ""
 
 
 def outlives(pid: int) -> bool:
-    """Whether a process is to be left alone: it says so, or it is Python's own that ends with this one."""
+    """Whether a process is spared: it has OUTLIVES set, or is Python's resource tracker, which ends by itself."""
     with suppress(OSError):
         if any(entry.startswith(f"{OUTLIVES}=".encode()) for entry in _entries(pid, "environ")):
             return True
@@ -110,7 +114,7 @@ def outlives(pid: int) -> bool:
 
 
 def adopt_orphans(wanted: bool) -> bool:
-    """Let this process be the new parent of descendants whose own has ended; what it was before."""
+    """Make this process adopt orphaned descendants, or stop doing so; returns the previous setting."""
     if sys.platform != "linux":
         return False
     before = ctypes.c_int()

@@ -1,7 +1,7 @@
-"""A folder that a process writes into by name, and that must stay the folder it was.
+"""Detects that a run directory was renamed, deleted or replaced while the run writes into it.
 
-Whoever renames, deletes or replaces the directory of a run while it trains gets one clear sentence at its next save:
-nothing is made anew at the old name, and nothing is written into another folder that stands there now.
+The next save then fails with one clear sentence: the old path is not created again, and nothing is written into
+another folder that has taken its place.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rl_training.types import RunError
 
 
 class Place:
-    """Holds a folder open, so that its identity is not given to another one, and compares it with its name."""
+    """Holds a folder open, so that its inode is not reused, and compares it with what its path leads to."""
 
     def __init__(self, path: Path) -> None:
-        """OSError if there is no such folder."""
+        """Open the folder; OSError if there is none."""
         self.path = path
         self._descriptor = os.open(path, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -26,14 +26,14 @@ class Place:
             os.close(self._descriptor)
 
     def is_there(self) -> bool:
-        """Whether the name still leads to the same folder."""
+        """Whether the path still leads to the same folder."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
         except OSError:
             return False
 
     def check(self) -> None:
-        """RunError, with the folder's new name where it has one, if it is no longer there."""
+        """RunError if the folder is no longer there, with its new path if it has one."""
         if self.is_there():
             return
         moved = self._now()
@@ -46,7 +46,7 @@ class Place:
         )
 
     def _now(self) -> Path | None:
-        """Where the folder is now; None if it was deleted or the system does not tell."""
+        """The current path of the folder; None if it was deleted or the system does not tell."""
         with suppress(OSError):
             found = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
             if os.path.samestat(os.stat(found), os.fstat(self._descriptor)):

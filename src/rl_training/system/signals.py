@@ -3,7 +3,7 @@
 | signal | what happens | exit code |
 |---|---|---|
 | SIGINT (Ctrl-C) | finish the step, save, exit; a second one exits at once | 130 |
-| SIGTERM | the same, but never longer than the grace time: then the last checkpoint stands | 143 |
+| SIGTERM | the same, but never longer than the grace time: then the last checkpoint is what remains | 143 |
 | SIGUSR1 | finish the step, save, ask SLURM to requeue the job if there is one | 75 |
 """
 
@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 75}
 GRACE_SECONDS = 5.0
 CLEANUP_SECONDS = 1.0
-"""What a second SIGINT leaves for closing files and environments."""
+"""Time after a second SIGINT for closing files and environments."""
 REQUEUE_VARIABLE = "RL_TRAINING_REQUEUE"
 """Environment variable: 0 in the members of a group, whose parent asks SLURM once, after the last of them has saved."""
 _active: list[StopSignals] = []
@@ -40,7 +40,7 @@ def _after_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    # a process that a user's environment forks dies of its own signals, and does not pass them on to this run
+    # a process forked by an environment has the previous handlers and does not pass its signals on to this run
     for signals in _active:
         signals.restore()
     _active.clear()
@@ -51,19 +51,19 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 
 class StopSignals:
-    """Context manager around a whole run that turns signals into a polite request, from before anything is built.
+    """Context manager around a whole run, its construction included, that turns signals into a request to stop.
 
-    Python runs a handler only when the main thread is back from whatever C code it is in, so a thread watches the
-    signals too: it keeps the deadlines. Does nothing outside the main thread.
+    Python runs a signal handler only when the main thread returns from C code, so a background thread receives the
+    signals too and enforces the deadlines. Does nothing outside the main thread.
     """
 
     def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
         self.grace_seconds = grace_seconds
         self.received: signal.Signals | None = None
         self.saved = False
-        """Set by whoever has saved the last step: what the last words say if the time runs out after that."""
+        """Set once the last step is saved, for the final message if the time runs out after that."""
         self.before_exit: Callable[[], None] | None = None
-        """Called before the process is ended at once: for what must not be left behind."""
+        """Called before a forced exit, to clean up what must not be left behind."""
         self._request_stop: Callable[[str], None] | None = None
         self._interrupts = 0
         self._previous: dict[signal.Signals, Any] = {}
@@ -76,10 +76,18 @@ class StopSignals:
         return None if self.received is None else EXIT_CODES[self.received]
 
     def bind(self, request_stop: Callable[[str], None]) -> None:
-        """Whom to ask. A signal that came earlier asks now."""
+        """Set the function that requests a stop; it is called at once if a signal has already come."""
         self._request_stop = request_stop
         if self.received is not None:
             request_stop(self.received.name)
+
+    def clean_up_with(self, function: Callable[[], None]) -> None:
+        """What to call before the process is ended at once."""
+        self.before_exit = function
+
+    def mark_saved(self) -> None:
+        """The last step is saved: nothing is lost if the time runs out now."""
+        self.saved = True
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
@@ -99,7 +107,7 @@ class StopSignals:
         if self._sockets is not None:
             self.restore()
             _active.remove(self)
-            self._sockets[1].close()  # the thread reads the end of it and goes
+            self._sockets[1].close()  # the thread reads end-of-file and returns
             if self._thread is not None:
                 self._thread.join()
         # a thread that outlived this would free the trainer's tensors while the interpreter shuts down
@@ -107,7 +115,7 @@ class StopSignals:
         self.before_exit = None
 
     def restore(self) -> None:
-        """Signals do again what they did before."""
+        """Restore the previous signal handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._previous_fd)
@@ -121,14 +129,14 @@ class StopSignals:
         self.receive(received)
 
     def receive(self, received: signal.Signals) -> None:
-        """Ask the run to save and stop, as the first signal does; for runs that are threads and get none themselves."""
+        """Request a stop, as a signal does; for runs in threads, which get no signals themselves."""
         if self.received is None:
             self.received = received
             if self._request_stop is not None:
                 self._request_stop(received.name)
 
     def _watch(self, numbers: socket.socket) -> None:
-        """Announce the first signal, and end the process when a deadline passes; until the other end is closed."""
+        """Thread: announce the first signal and end the process when a deadline passes, until the socket is closed."""
         deadlines: dict[signal.Signals, float] = {}
         interrupts = 0
         announced = False
@@ -164,8 +172,8 @@ class StopSignals:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Programs started inside never see these signals, which schedulers send to every process of a job: the run alone
-    decides what follows from them. One that comes meanwhile is handled at the end."""
+    """Block the stop signals, so that programs started inside inherit the mask: schedulers signal every process of a
+    job, and only the run should react. A signal that arrives meanwhile is handled at the end."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_CODES)
     try:
         yield
@@ -174,13 +182,13 @@ def shielded() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    """To stderr by its number: the thread must not meet the main one inside a buffered stream."""
+    """Written to file descriptor 2: `sys.stderr` is buffered, and the main thread may hold its lock."""
     with suppress(OSError):
         os.write(2, f"{text}\n".encode())
 
 
 def requeue_under_slurm() -> str | None:
-    """Ask SLURM to start this job again; what was done, or None where there is no SLURM or a parent asks."""
+    """Ask SLURM to requeue this job; returns what was done, or None without SLURM or if a parent process asks."""
     job = os.environ.get("SLURM_JOB_ID")
     if not job or os.environ.get(REQUEUE_VARIABLE) == "0" or shutil.which("scontrol") is None:
         return None

@@ -1,13 +1,13 @@
-"""Text of others on a terminal: names of folders, tags, errors and metrics come from files that anybody may write.
+"""Untrusted text made safe for display: names, tags, errors and metrics come from files that others may have written.
 
-`printable` is what every text from the disk passes before it is shown. Standard library only.
+Every text read from disk goes through `printable` before it is shown. Standard library only.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """A text without anything that a terminal would obey or hide; with `lines` its line breaks and tabs stay.
+    """Escape what a terminal would interpret or hide; with `lines`, newlines and tabs stay.
 
     >>> printable("a\\x1b[31m\\nb")
     'a\\\\x1b[31m\\\\nb'
@@ -21,7 +21,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def readable(text: str) -> str:
-    """The same for pages, pictures and tables of others, where an escape would be as odd as what it stands for.
+    """Replace non-printable characters by "?", for web pages, figures and tables.
 
     >>> readable("a\\x1b[31m\\n")
     'a?[31m?'

@@ -1,4 +1,4 @@
-"""Threads of NumPy's linear algebra, read and set in the BLAS library that NumPy has loaded.
+"""Number of BLAS threads: read and set in the library that NumPy has loaded.
 
 OpenBLAS takes one thread per core unless told otherwise and rounds differently with each number of them: initial
 weights (`numpy.linalg.qr`) and the actions of wide networks would depend on how many cores a process may use.
@@ -21,27 +21,27 @@ FUNCTIONS = (
 
 
 def blas_threads() -> int | None:
-    """Threads that NumPy multiplies matrices with; None without NumPy and where its library does not tell."""
+    """Threads of NumPy's BLAS; None if NumPy is not loaded or its library is not known."""
     found = _functions()
     return None if found is None else int(found[0]())
 
 
 def set_blas_threads(count: int) -> None:
-    """Give NumPy's linear algebra `count` threads, where its library takes such an order."""
+    """Set the number of threads of NumPy's BLAS; does nothing if its library is not known."""
     found = _functions()
     if found is not None:
         found[1](count)
 
 
 def _functions() -> tuple[Any, Any] | None:
-    """(get, set) of the library that NumPy uses."""
+    """The (get, set) functions of the BLAS library that NumPy uses."""
     module = sys.modules.get("numpy._core._multiarray_umath")
     return None if module is None or module.__file__ is None else _functions_of(module.__file__)
 
 
 @cache
 def _functions_of(path: str) -> tuple[Any, Any] | None:
-    """A symbol is looked up in NumPy's own module and, on Linux and macOS, in all that it is linked to."""
+    """Symbols are looked up in NumPy's own module and, on Linux and macOS, in the libraries it links to."""
     try:
         library = ctypes.CDLL(path)
     except OSError:

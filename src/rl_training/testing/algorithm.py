@@ -26,19 +26,19 @@ from rl_training.types import (
 )
 
 if TYPE_CHECKING:
-    from rl_training.assembly.build import HostTrainer
     from rl_training.hparams.base import AlgorithmSpec
+    from rl_training.training.host import HostTrainer
 
 OTHER_SEED = 4
 UPDATES = 6
 """Updates of a whole run; it is cut in the middle to see whether it can go on."""
 DRAWS = 10
-"""How often an action is drawn to see whether it stays where it may be."""
+"""Number of times an action is drawn to see whether it stays within its bounds."""
 
 
 @dataclass(frozen=True)
 class ConformanceReport:
-    """What a check that found no problem looked at."""
+    """What was checked, where no problem was found."""
 
     algorithm: str
     trained_on: tuple[str, ...]
@@ -90,13 +90,18 @@ def check_algorithm(
 
 @contextmanager
 def _named(algorithm: AlgorithmSpec | type | str) -> Iterator[str]:
-    """The name under which configs find the algorithm, registered for the moment if it has none."""
+    """The name under which configs find the algorithm; it is registered temporarily if it has none."""
     if isinstance(algorithm, str):
         yield algorithm
         return
-    name = getattr(algorithm, "name", None) or getattr(algorithm, "__name__", None)
-    if not isinstance(name, str):
-        raise ConformanceError(f"{algorithm!r} is no algorithm: give a name, an AlgorithmSpec or a class")
+    from rl_training.hparams.base import AlgorithmSpec
+
+    if isinstance(algorithm, AlgorithmSpec):
+        name = algorithm.name
+    elif isinstance(algorithm, type):
+        name = algorithm.__name__
+    else:
+        raise ConformanceError(f"{algorithm!r} is not an algorithm: give a name, an AlgorithmSpec or a class")
     with algorithms.override(name, algorithm):
         yield name
 
@@ -124,7 +129,7 @@ def _check_on(subject: Subject) -> None:
             subject.fail(
                 f"two runs with the same seed differ after {half} updates, at {place}. Draw initial weights from "
                 'ctx.streams("init"), the noise of actions from the generator act() is given, everything else from a '
-                'stream such as ctx.streams("minibatch"); np.random and torch\'s own generator belong to nobody'
+                'stream such as ctx.streams("minibatch"); np.random and torch\'s global generator are in no checkpoint'
             )
         _evaluate(subject, trainer)
         subject.learn(trainer, UPDATES - half)
@@ -159,7 +164,7 @@ def _check_resume(subject: Subject, middle: StateDict, end: StateDict) -> None:
 
 
 def _evaluate(subject: Subject, trainer: HostTrainer) -> None:
-    from rl_training.assembly.build import eval_env_maker
+    from rl_training.assembly.environments import eval_env_maker
     from rl_training.training.evaluation import evaluate_policy
 
     maker = eval_env_maker(subject.config(), None)

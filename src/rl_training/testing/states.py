@@ -1,4 +1,4 @@
-"""Looking at states: copies, the first difference of two, and the generators that everybody shares."""
+"""Comparing states: copies, the first difference between two, and the global random generators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GLOBAL_GENERATORS: dict[str, Callable[[Any], Any]] = {
     "random": lambda module: module.getstate(),
     "torch": lambda module: module.get_rng_state().numpy().tobytes(),
 }
-"""How to read the generators that everybody shares, in the modules that are loaded."""
+"""How to read the global random generators of the modules that are loaded."""
 
 
 def global_random_state() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def global_random_state() -> dict[str, Any]:
 
 
 def snapshot(state: StateDict) -> StateDict:
-    """The state as a checkpoint would give it back, apart from what the running algorithm goes on to change.
+    """A copy of the state as a checkpoint would give it back, independent of the running algorithm.
 
     CheckpointError names the path of what cannot be saved.
     """
@@ -35,7 +35,7 @@ def snapshot(state: StateDict) -> StateDict:
 
 
 def _with_own_rows(tree: Any) -> Any:
-    """Replay buffers hand out views of their rings; here are copies."""
+    """Copy the rows of replay buffers, whose states are views of their rings."""
     if isinstance(tree, dict):
         return {key: _with_own_rows(value) for key, value in tree.items()}
     if isinstance(tree, RowLog):

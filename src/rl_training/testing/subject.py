@@ -1,4 +1,4 @@
-"""One algorithm on one environment: how its runs are built, and how its mistakes are reported."""
+"""One algorithm on one environment: how its runs are built, and how problems are reported."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rl_training.testing.states import difference, global_random_state, snapshot
 from rl_training.types import Array, Batch, CheckpointError, RLTrainingError, StateDict, UpdateResult
 
 if TYPE_CHECKING:
-    from rl_training.assembly.build import HostTrainer
     from rl_training.config.schema import TrainConfig
     from rl_training.hparams.base import AlgorithmSpec
+    from rl_training.training.host import HostTrainer
 
 ENVIRONMENTS = {
     "CartPole-v1": "Box observations, Discrete actions",
@@ -29,7 +29,7 @@ ENVIRONMENTS = {
     "RLProbe/MaskedArms-v0": "an action mask",
     "FrozenLake-v1": "Discrete observations",
 }
-"""What `check_algorithm` trains on, and what is special about it."""
+"""Environments that `check_algorithm` trains on, and what each of them tests."""
 
 SEED = 3
 NUM_ENVS = 3
@@ -43,7 +43,7 @@ REPLAY_SIZE = 200
 
 
 class ConformanceError(RLTrainingError, AssertionError):
-    """A part does not do what the rest of the package relies on; the message says what and how to mend it."""
+    """A part does not do what the rest of the package relies on; the message says what, and how to fix it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Subject:
 
     @classmethod
     def find(cls, algo: str, env_id: str, hparams: Mapping[str, Any], config: Mapping[str, Any]) -> Subject:
-        from rl_training.assembly.build import resolve_algorithm
+        from rl_training.assembly.algorithm import resolve_algorithm
         from rl_training.config.aliases import merged
         from rl_training.config.loading import parse_config
 
@@ -105,21 +105,22 @@ class Subject:
 
     @contextmanager
     def trainer(self, seed: int = SEED) -> Iterator[tuple[HostTrainer, Watched]]:
-        """A run that is built and not begun, and its algorithm, whose updates are looked at."""
-        from rl_training.assembly.build import build_trainer
+        """A trainer that has not started, and its algorithm, wrapped so that each call is checked."""
+        from rl_training.assembly.build import build_host
+        from rl_training.assembly.lanes import check_supported
 
+        cfg = self.config(seed)
         with self.attempt("building it"):
-            trainer = cast("HostTrainer", build_trainer(self.config(seed)))
-        trainer.algorithm = watched = Watched(trainer.algorithm, self)
-        trainer.num_steps = NUM_STEPS  # also of one that learns from replay: short blocks show the same
+            check_supported(cfg)
+            trainer = build_host(cfg, wrap=lambda algorithm: Watched(algorithm, self))
         try:
-            yield trainer, watched
+            yield trainer, cast(Watched, trainer.algorithm)
         finally:
             trainer.close()
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """Errors of the algorithm's own code, with the environment they happened on."""
+        """Report errors of the algorithm together with the environment they happened on."""
         try:
             yield
         except ConformanceError:
@@ -134,11 +135,11 @@ class Subject:
     def learn(self, trainer: HostTrainer, updates: int) -> None:
         with self.attempt("training"):
             for _ in range(updates):
-                trainer.train_step()
+                trainer.train_step(NUM_STEPS)  # also of one that learns from replay: short blocks show the same
 
     @contextmanager
     def untouched(self, what: str) -> Iterator[None]:
-        """The generators that all code of a process shares stay where they are."""
+        """Fail if a global random generator is used inside."""
         before = global_random_state()
         yield
         after = global_random_state()
@@ -160,7 +161,7 @@ class Subject:
 
 @dataclass
 class Watched:
-    """An algorithm whose updates are looked at as they happen."""
+    """An algorithm whose calls are checked as they happen."""
 
     algorithm: Any
     subject: Subject

@@ -1,17 +1,19 @@
 """Callbacks: everything that happens between two train steps.
 
-The order matters and is fixed in `trainer.build_callbacks`: guard, evaluation, video, alerts, log, the
-user's own, checkpoint, progress.
+The order matters and is fixed in `assembly/callbacks.py`: guard, evaluation, video, alerts, log, debug mode, those of
+the user, checkpoint, progress.
 
 Triggers are functions of progress before and after a step, so there is no trigger state to lose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
 
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.schema import TrainingConfig
@@ -21,13 +23,15 @@ from rl_training.logging.progress_display import Display
 from rl_training.runs.budgets import budgets_json
 from rl_training.system.formatting import number_text
 from rl_training.training.collector import Episode
+from rl_training.training.contract import inspected
 from rl_training.training.evaluation import EvalResult
-from rl_training.training.loop import Report, Trainer
-from rl_training.types import Metrics, StateDict, crossed
+from rl_training.training.host import HostTrainer
+from rl_training.training.loop import NOTHING, Report, Trainer
+from rl_training.types import Metrics, Obs, StateDict, Stateful, VectorStep, crossed
 
 
 class Callback:
-    """Base for your own: override what you need. `state_dict` and `load_state_dict` make its state part of a resume."""
+    """Base for your own: override what you need. With `state_dict` and `load_state_dict` its state is saved, too."""
 
     def on_start(self, trainer: Trainer) -> None:
         """Before the first step, also after a resume."""
@@ -39,25 +43,32 @@ class Callback:
         """After the last step, also when interrupted."""
 
     def on_failure(self, trainer: Trainer, error: BaseException) -> None:
-        """Instead of `on_end`, where the run ends with an error. What this raises is left out."""
+        """Instead of `on_end`, where the run ends with an error. Errors raised here are ignored."""
+
+
+@runtime_checkable
+class HandlesFailure(Protocol):
+    """A callback that is told when a run ends with an error; one that does not derive from `Callback` need not be."""
+
+    def on_failure(self, trainer: Trainer, error: BaseException) -> None: ...
 
 
 class GuardCallback(Callback):
-    """Stops the run in the update that produced a NaN or Inf, before anything of it is logged or saved."""
+    """Stops the run in the update that produced a NaN or Inf, before any of it is logged or saved."""
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
 
     def on_start(self, trainer: Trainer) -> None:
-        """What was loaded: a checkpoint of a run without checks, another run's policy."""
+        """Check what was loaded: the checkpoint of a run without checks, or the policy of another run."""
         self.guard.check_state(self.suspects(trainer))
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         *earlier, last = report.updates
         for update in earlier:
-            self.guard.check_update(update.metrics, None, tuple, update.before)
-        algorithm = trainer.parts()["algorithm"]
-        self.guard.check_update(last.metrics, algorithm, lambda: self.suspects(trainer), last.before)
+            self.guard.check_update(update.metrics, tuple, tuple, update.before)
+        watched = inspected(trainer.algorithm).watched
+        self.guard.check_update(last.metrics, watched, lambda: self.suspects(trainer), last.before)
         trainer.clock.seconds["guard"] = self.guard.seconds
 
     def suspects(self, trainer: Trainer) -> Suspects:
@@ -73,7 +84,7 @@ class Evaluate(Protocol):
 
 class EvalCallback(Callback):
     """Evaluates at the start, every `eval_frequency` env steps and at the end; stops a run that has reached
-    `stop_at_return`. What it finds at the start is a row of evals.jsonl and nothing else."""
+    `stop_at_return`. The evaluation at the start only adds a row to evals.jsonl."""
 
     def __init__(self, evaluate: Evaluate, logger: Logger, training: TrainingConfig) -> None:
         self.evaluate = evaluate
@@ -89,7 +100,7 @@ class EvalCallback(Callback):
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         if report.final or crossed(report.before.env_steps, report.after.env_steps, self.training.eval_steps):
-            report.metrics |= self.run(trainer)
+            report.metrics.update(self.run(trainer))
 
     def on_end(self, trainer: Trainer) -> None:
         if not trainer.interrupted and self.last_step != trainer.progress.env_steps:
@@ -99,7 +110,7 @@ class EvalCallback(Callback):
         episodes, enough = self.training.num_eval_episodes, self.training.stop_episodes
         with trainer.clock.measure("evaluation"):
             result = self.evaluate(episodes=episodes)
-            if self.is_solved(result) and episodes < enough:  # a few lucky episodes end no run
+            if self.is_solved(result) and episodes < enough:  # a few lucky episodes must not end a run
                 result = result.followed_by(self.evaluate(episodes=enough - episodes, first=episodes))
         metrics = self.log(trainer, result)
         if self.is_solved(result):
@@ -108,7 +119,7 @@ class EvalCallback(Callback):
         return {f"eval/{name}": value for name, value in metrics.items()}
 
     def log(self, trainer: Trainer, result: EvalResult, *, to_sinks: bool = True) -> dict[str, float]:
-        """The row of evals.jsonl; its metrics."""
+        """Write the row of evals.jsonl; returns its metrics."""
         self.last_step = trainer.progress.env_steps
         metrics = result.metrics()
         row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
@@ -175,11 +186,27 @@ class LogCallback(Callback):
 
 
 class CheckpointCallback(Callback):
-    """Saves at step 0, every `every` env steps, at each new best evaluation, and at the end."""
+    """Saves at step 0, every `every` env steps, at each new best evaluation, and at the end; restores what it saved.
 
-    def __init__(self, manager: CheckpointManager, guard: Guard, *, every: int, keep_best: bool) -> None:
+    A checkpoint holds the parts of the trainer, the callbacks in `beside`, this one, and last the `logs`: they are cut
+    back only when everything else has loaded.
+    """
+
+    def __init__(
+        self,
+        manager: CheckpointManager,
+        guard: Guard,
+        *,
+        every: int,
+        keep_best: bool,
+        beside: Mapping[str, Stateful] = NOTHING,
+        logs: Stateful | None = None,
+    ) -> None:
         self.manager = manager
         self.guard = guard
+        self.beside: dict[str, Stateful] = {**beside, "checkpoint": self}
+        if logs is not None:
+            self.beside["logs"] = logs
         self.every = every
         self.keep_best = keep_best
         self.best: float | None = None
@@ -191,7 +218,7 @@ class CheckpointCallback(Callback):
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         score = report.metrics.get("eval/return_mean")
-        # a NaN would stay the best for ever: nothing is greater
+        # a NaN would stay the best for ever: no score is greater
         is_best = self.keep_best and score is not None and isfinite(score) and (self.best is None or score > self.best)
         if is_best:
             self.best = score
@@ -204,13 +231,17 @@ class CheckpointCallback(Callback):
 
     def save(self, trainer: Trainer, *, score: float | None = None, best: bool = False) -> None:
         with trainer.clock.measure("checkpoint"):
-            state = trainer.state_dict()
+            state = trainer.state_dict(self.beside)
             self.guard.check_state(part_suspects({name: state[name] for name in trainer.parts()}))
             step = trainer.progress.env_steps
             budgets = budgets_json(trainer.budgets)
             metadata: dict[str, Any] = {**trainer.progress.state_dict(), "score": score, "budgets": budgets}
             self.manager.save(state, step=step, metadata=metadata, best=best)
             self.saved_step = step
+
+    def restore(self, trainer: Trainer, state: dict[str, StateDict]) -> None:
+        """Bring the trainer and everything that is saved beside it back to a checkpoint."""
+        trainer.load_state_dict(state, self.beside)
 
     def state_dict(self) -> StateDict:
         return {"best": self.best}
@@ -219,8 +250,30 @@ class CheckpointCallback(Callback):
         self.best = state["best"]
 
 
+class TraceCallback(Callback):
+    """Writes every transition of a short run to trace.jsonl (`logging.trace`)."""
+
+    def __init__(self, logger: Logger) -> None:
+        self.logger = logger
+
+    def on_start(self, trainer: Trainer) -> None:
+        cast(HostTrainer, trainer).watch_steps(self.log)  # the compiled lane refuses `logging.trace`
+
+    def log(self, step: VectorStep) -> None:
+        for i in np.flatnonzero(step.valid):
+            self.logger.log_step(
+                env=int(i),
+                obs=row_of(step.obs, int(i)),
+                action=step.actions[i],
+                reward=step.rewards[i],
+                next_obs=row_of(step.next_obs, int(i)),
+                terminated=step.terminated[i],
+                truncated=step.truncated[i],
+            )
+
+
 class ProgressCallback(Callback):
-    """Feeds the progress bar or the plain lines. Only ever reads."""
+    """Updates the progress bar or prints plain lines; never changes the run."""
 
     def __init__(self, display: Display) -> None:
         self.display = display
@@ -235,6 +288,11 @@ class ProgressCallback(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         self.display.close()
+
+
+def row_of(obs: Obs, row: int) -> Any:
+    """The observation of one environment."""
+    return {name: column[row] for name, column in obs.items()} if isinstance(obs, dict) else obs[row]
 
 
 def episode_row(episode: Episode, report: Report) -> dict[str, Any]:

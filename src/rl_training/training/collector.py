@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.guards import Guard
 from rl_training.numerics.gsde import carry_like
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import Array, Carry, Obs, Policy, StateDict, TransitionSink, VectorStep
+from rl_training.types import RESTART_INFO, Array, Carry, Obs, Policy, StateDict, TransitionSink, VectorStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Episode:
 
 @dataclass(slots=True)
 class CollectStats:
-    """What one `collect` did."""
+    """What one call of `collect`, or several of them, did."""
 
     env_steps: int = 0
     episodes: list[Episode] = field(default_factory=list)
@@ -44,9 +44,12 @@ class CollectStats:
     def returns(self) -> list[float]:
         return [episode.episode_return for episode in self.episodes]
 
-
-RESTART_INFO = "worker_restart"
-"""Marks, in the infos of `WorkerVectorEnv`, the rows whose worker was lost and restarted during the step."""
+    def add(self, later: CollectStats) -> None:
+        """Count what a later call did too."""
+        self.env_steps += later.env_steps
+        self.episodes += later.episodes
+        self.acting_seconds += later.acting_seconds
+        self.env_seconds += later.env_seconds
 
 
 class Collector:
@@ -59,14 +62,13 @@ class Collector:
         rng: np.random.Generator,
         *,
         info_keys: Sequence[str] = (),
-        on_step: Callable[[VectorStep], None] | None = None,
         guard: Guard | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
         self.rng = rng
         self.info_keys = ("is_success", "success", *info_keys)
-        self.on_step = on_step
+        self.watchers: list[Callable[[VectorStep], None]] = []
         self.guard = Guard("off") if guard is None else guard
         self.num_envs = int(env.num_envs)
         self.autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -78,22 +80,34 @@ class Collector:
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.obs: Obs | None = None
 
-    def collect(self, num_steps: int, sink: TransitionSink) -> CollectStats:
-        """Take `num_steps` steps in every environment and store them in `sink`."""
+    def watch(self, look: Callable[[VectorStep], None]) -> None:
+        """Show every step to `look` from now on, after it was stored."""
+        self.watchers.append(look)
+
+    def start_from(self, obs: Obs) -> None:
+        """Begin with these observations of environments that were already reset."""
+        self.obs = obs
+
+    def collect(self, num_steps: int, sink: TransitionSink, policy: Policy | None = None) -> CollectStats:
+        """Take `num_steps` steps in every environment and store them in `sink`.
+
+        `policy` acts in place of the collector's own, for instance before learning starts.
+        """
+        policy = self.policy if policy is None else policy
         stats = CollectStats()
         if self.obs is None:  # a new run, or a resumed one: the environment then continues its open episodes
             self.obs = copy_obs(self.env.reset()[0])
         sink.begin(self.obs, self.carry)
         for t in range(num_steps):
-            self._step(t, sink, stats)
+            self._step(t, sink, policy, stats)
         return stats
 
-    def _step(self, t: int, sink: TransitionSink, stats: CollectStats) -> None:
+    def _step(self, t: int, sink: TransitionSink, policy: Policy, stats: CollectStats) -> None:
         assert self.obs is not None
         started = perf_counter()
-        result = self.policy.act(self.obs, self.carry, self.is_first, self.rng)
+        result = policy.act(self.obs, self.carry, self.is_first, self.rng)
         if result.actions.dtype.kind == "f":
-            self.guard.check_actions(result.actions, t, self.obs, self.carry, self.policy)
+            self.guard.check_actions(result.actions, t, self.obs, self.carry, policy)
         acted = perf_counter()
         raw_obs, rewards, terminated, truncated, infos = self.env.step(result.env_actions)
         stats.env_seconds += perf_counter() - acted
@@ -111,8 +125,8 @@ class Collector:
             self.obs, result.actions, rewards, terminated, truncated, self.is_first, valid, next_obs, result.extras
         )
         sink.store(step)
-        if self.on_step is not None:
-            self.on_step(step)
+        for look in self.watchers:
+            look(step)
         self._count(step, ended, infos, stats)
 
         self.obs, self.carry = obs, result.carry
@@ -159,7 +173,7 @@ class Collector:
         self.lengths[ended] = 0
 
     def state_dict(self) -> StateDict:
-        """Everything but the observation: the environment gives that back when it is reset into its open episodes."""
+        """Everything but the observation, which a restored environment returns again at its first reset."""
         return {
             "rng": generator_state(self.rng),
             "carry": self.carry,
@@ -177,7 +191,7 @@ class Collector:
         self.obs = None
 
     def drop_open_episodes(self) -> None:
-        """Every environment starts a new episode with the next step; what was counted of the open ones is forgotten."""
+        """Every environment starts a new episode with the next step; counts of the episodes in progress are dropped."""
         self.is_first, self.resetting = np.ones(self.num_envs, bool), np.zeros(self.num_envs, bool)
         self.returns, self.lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         self.obs = None
@@ -200,7 +214,7 @@ def set_row(obs: Obs, row: int, value: Any) -> None:
 
 
 def numbers_of(infos: dict[str, Any], row: int, keys: Sequence[str]) -> dict[str, float]:
-    """The asked-for numbers of one environment out of Gymnasium's vector infos ({key: column, _key: present})."""
+    """Numbers of one environment from Gymnasium's vector infos ({key: column, _key: present}), for the given keys."""
     found: dict[str, float] = {}
     for key in keys:
         column, present = infos.get(key), infos.get(f"_{key}")
@@ -209,5 +223,5 @@ def numbers_of(infos: dict[str, Any], row: int, keys: Sequence[str]) -> dict[str
         try:
             found["success" if key == "is_success" else key] = float(cast(Any, column)[row])
         except (TypeError, ValueError):
-            continue  # not a number: asked for by the user, but nothing to average
+            continue  # requested by the user, but not a number that could be averaged
     return found

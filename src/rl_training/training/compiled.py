@@ -1,8 +1,8 @@
 """Compiled loop: a train step is a chunk of rollouts inside one XLA program. Evaluation and checkpoints are callbacks.
 
-A chunk ends where somebody wants to look: at the next evaluation, checkpoint or video, at the end of the budget, and
-after about half a second in any case, so that a signal or a NaN is acted upon. How long it is changes nothing that is
-computed or logged: each rollout has its own row, as in the host lane.
+A chunk ends where something is due: the next evaluation, checkpoint or video, the end of the budget, and after about
+half a second in any case, so that a signal or a NaN is acted upon. Its length changes nothing that is computed or
+logged: each rollout has its own row, as in the host lane.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
-from rl_training.guards import Guard, part_suspects, search
+from rl_training.guards import part_suspects, search
 from rl_training.jax.data.replay_buffer import SavedRing
 from rl_training.jax.host import HostAlgorithm
 from rl_training.jax.monitoring.faults import Faults, are_none, in_batch, in_learner
@@ -23,21 +23,25 @@ from rl_training.jax.training.timetable import MAX_ROLLOUTS, WORD, timetable
 from rl_training.numerics.gsde import carry_like
 from rl_training.training.collector import CollectStats, Episode
 from rl_training.training.evaluation import EvalResult
-from rl_training.training.loop import Report, Trainer
-from rl_training.training.on_policy import prefixed, rollout_metrics
-from rl_training.types import Array, Metrics, Progress, StateDict, Stateful
+from rl_training.training.host import prefixed, rollout_metrics
+from rl_training.training.loop import Report, RunSettings, Trainer
+from rl_training.types import Array, Metrics, StateDict, Stateful
 
 CHUNK_SECONDS = 0.5
 
 
 class Position:
-    """Where the compiled environments are: their states, the policy's memory, and the sums of the open episodes."""
+    """State of the compiled environments, memory of the policy, and returns and lengths of the episodes in progress."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         num_envs = len(loop.is_first)
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, np.int64)
+
+    def advance(self, loop: Loop) -> None:
+        """Take over the loop that a chunk returned; the one before it was donated to the program."""
+        self.loop = loop
 
     def episodes(self, rewards: Array, terminated: Array, truncated: Array) -> list[Episode]:
         """Episodes that ended in a rollout (T, N), in the order in which they ended."""
@@ -72,24 +76,24 @@ class Position:
 
 class CompiledTrainer(Trainer):
     """Drives the chunks, which end at the multiples of each of `stops`. With `ahead`, programs are loaded or compiled
-    from now on, beside whatever comes before the first chunk."""
+    in the background, from the construction of the trainer on. `evaluation` plays evaluations that are compiled too."""
 
     exact = True
+    algorithm: HostAlgorithm
 
     def __init__(
         self,
         algorithm: HostAlgorithm,
         driver: Driver,
-        progress: Progress,
-        guard: Guard,
+        settings: RunSettings,
         *,
         stops: Sequence[int],
         ahead: bool,
+        evaluation: Evaluation | None = None,
     ) -> None:
-        super().__init__(progress)
-        self.algorithm = algorithm
+        super().__init__(algorithm, settings)
         self.driver = driver
-        self.guard = guard
+        self.evaluation = evaluation
         self.stops = [every for every in stops if every > 0]
         self.num_steps = algorithm.functions.rollout_length
         if ahead:
@@ -98,13 +102,10 @@ class CompiledTrainer(Trainer):
         self.num_envs = len(self.position.loop.is_first)
         self.rollout_steps = self.num_steps * self.num_envs
         self.schedule = algorithm.functions.replay
-        self.learning_starts = self.schedule.learning_starts if self.schedule is not None else 0
-        self.buffer = SavedRing(self.position, progress) if self.schedule is not None else None
-        """The ring of an off-policy algorithm, as checkpoints know it."""
-        self.evaluation: Evaluation | None = None
-        """Plays the evaluations, where they are compiled too."""
+        self.buffer = SavedRing(self.position, self.progress) if self.schedule is not None else None
+        """The replay ring of an off-policy algorithm, as checkpoints store it."""
         self.pace = 1
-        """Rollouts that take about CHUNK_SECONDS."""
+        """Number of rollouts that take about CHUNK_SECONDS."""
         if driver.together is not None:
             driver.together.join()
 
@@ -116,7 +117,8 @@ class CompiledTrainer(Trainer):
             if (number := done // self.rollout_steps + 1) >= WORD:
                 loop = loop._replace(key=root_key(self.algorithm.seed, number))
             times = timetable(self.algorithm.functions, self.num_envs, done, count)
-            self.position.loop, record = self.driver.chunk(loop, np.int32(count), times)
+            loop, record = self.driver.chunk(loop, np.int32(count), times)
+            self.position.advance(loop)
             self.algorithm.state = self.position.loop.learner
         count = (int(self.position.loop.rollouts) - done // self.rollout_steps) % WORD
         self._set_pace(count, perf_counter() - began)
@@ -126,14 +128,14 @@ class CompiledTrainer(Trainer):
         return self.history[-1].metrics
 
     def evaluate(self, *, episodes: int, first: int = 0) -> EvalResult:
-        """Greedy episodes on the JAX environment."""
+        """Play greedy episodes on the JAX environment."""
         assert self.evaluation is not None, "asked for by training.eval_lane"
         agent = self.algorithm
         returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed, episodes, first)
         return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan))
 
     def rollouts_ahead(self) -> int:
-        """How many rollouts the next chunk has."""
+        """The number of rollouts in the next chunk."""
         done, rollout = self.progress.env_steps, self.rollout_steps
         if self.total_episodes is not None:
             return 1  # episodes are counted on the host
@@ -144,12 +146,12 @@ class CompiledTrainer(Trainer):
         return min(self.pace, *(-(-way // rollout) for way in ways))
 
     def _set_pace(self, count: int, seconds: float) -> None:
-        """Grows from one rollout, whose time is that of compiling, by at most a factor of eight."""
+        """Adapt the length of chunks: from one rollout, whose time includes compilation, up to eightfold each time."""
         wanted = int(count * CHUNK_SECONDS / max(seconds, 1e-6))
         self.pace = max(1, min(wanted if self.progress.updates else 8, 8 * self.pace, MAX_ROLLOUTS))
 
     def _reports(self, count: int, record: Record) -> list[Report]:
-        """What each rollout of a chunk did; moves `progress`."""
+        """Report what each rollout of a chunk did; moves `progress`."""
         columns = {name: np.asarray(column)[:count].tolist() for name, column in record.metrics.items()}
         rewards, terminated, truncated = map(np.asarray, record[1:4])
         updates = np.asarray(record.updates)[:count].tolist()
@@ -166,13 +168,13 @@ class CompiledTrainer(Trainer):
         return reports
 
     def _check(self, faults: Faults) -> None:
-        """Stop at the first update of a chunk that met a NaN or Inf, by the name of what held it."""
+        """Stop at the first update of a chunk with a NaN or Inf; the error names the tensor."""
         if self.guard.level == "off" or are_none(faults):
             return
         for k, report in enumerate(self.history):
             if found := in_batch(faults, k, self.num_envs):
                 raise self.guard.error(found, report.before)
-            self.guard.check_update(report.metrics, None, tuple, report.before)
+            self.guard.check_update(report.metrics, tuple, tuple, report.before)
             if found := search(part_suspects(self.algorithm.named(in_learner(faults, k, self.algorithm.state)))):
                 raise self.guard.error(found, report.before)
 
@@ -186,6 +188,6 @@ class CompiledTrainer(Trainer):
         return parts if self.buffer is None else {**parts, "buffer": self.buffer}
 
     def close(self) -> None:
-        """Nothing to release: environments are arrays. Runs that go together go on without this one."""
+        """Leave the runs that share a program with this one; there is nothing else to release."""
         if self.driver.together is not None:
             self.driver.together.leave()

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_training.data.rollout_buffer import RolloutBuffer
-from rl_training.data.storage import layout
+from rl_training.data.storage import Layout
 from rl_training.envs import space_spec
 from rl_training.training.collector import Collector
 from rl_training.types import Batch, Policy
@@ -38,19 +38,11 @@ class EnvRunner:
     def reset(self) -> None:
         """Start all environments anew, from the same seed."""
         self.collector = Collector(self.env, self.policy, np.random.default_rng(self.seed))
-        self.collector.obs = self.env.reset(seed=self.seed)[0]
+        self.collector.start_from(self.env.reset(seed=self.seed)[0])
 
     def collect_rollouts(self, n_steps: int) -> tuple[Batch, list[float]]:
         """`n_steps` steps of every environment as a (T, N) batch, and the returns of the episodes that ended."""
-        obs_shape, obs_dtype = layout(space_spec(self.env.single_observation_space))
-        action_shape, action_dtype = layout(space_spec(self.env.single_action_space))
-        buffer = RolloutBuffer(
-            num_steps=n_steps,
-            num_envs=self.env.num_envs,
-            obs_shape=obs_shape,
-            action_shape=action_shape,
-            obs_dtype=obs_dtype,
-            action_dtype=action_dtype,
-        )
+        spaces = space_spec(self.env.single_observation_space), space_spec(self.env.single_action_space)
+        buffer = RolloutBuffer(num_steps=n_steps, **Layout.of(*spaces, num_envs=self.env.num_envs).keywords())
         stats = self.collector.collect(n_steps, buffer)
         return buffer.as_batch(), stats.returns

@@ -1,7 +1,7 @@
 """Evaluation: whole episodes on separate environments with their own seeds. It never touches the training.
 
 Episode k always starts from the same seed and, if stochastic, draws from the same noise, however many environments
-share the work. Environments are plain single ones, so every suite and every user's class is evaluated the same way.
+share the work. Environments are plain single ones, so every suite and every class of yours is evaluated the same way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rl_training.numerics.stable import iqm
 from rl_training.seeding import episode_noise, episode_seed, stream
 from rl_training.types import Array, Carry, Obs, Policy
 
-LANES = 25
-"""Environments at most that share the episodes of an evaluation, unless told: a call of the policy serves them all."""
+MAX_SLOTS = 25
+"""Default limit on the environments of an evaluation, which one call of the policy serves."""
 
 EnvMaker = Callable[[int], "gym.Env[Any, Any]"]
 """Makes the i-th evaluation environment."""
@@ -26,19 +26,19 @@ EnvMaker = Callable[[int], "gym.Env[Any, Any]"]
 
 @dataclass(frozen=True)
 class EvalResult:
-    """Returns and lengths of every episode in the order of their numbers; raw rewards."""
+    """Returns, of raw rewards, and lengths of all episodes, in the order of their numbers."""
 
     returns: Array
     lengths: Array
     successes: Array
     """1, 0, or NaN where the environment does not say."""
     frames: list[Array] = field(default_factory=list)
-    """Pictures of the first episode, if asked for."""
+    """Frames of the first episode, if it was recorded."""
     fps: float = 30.0
     """The environment's own frame rate."""
 
     def followed_by(self, later: EvalResult) -> EvalResult:
-        """This one's episodes and those that were played after them."""
+        """These episodes and those of `later`, as one result."""
         returns = np.concatenate([self.returns, later.returns])
         lengths = np.concatenate([self.lengths, later.lengths])
         successes = np.concatenate([self.successes, later.successes])
@@ -58,19 +58,37 @@ class EvalResult:
         return values
 
 
-class Lane:
+class EpisodeSlot:
     """One environment that plays episodes i, i + n, i + 2n, ... one after the other."""
 
-    def __init__(self, env: gym.Env[Any, Any], first: int) -> None:
+    def __init__(self, env: gym.Env[Any, Any], first: int, seed: int) -> None:
         self.env = env
         self.episode = first
+        self.seed = seed
         self.obs: Any = None
         self.total, self.length = 0.0, 0
         self.is_first = True
 
-    def start(self, seed: int) -> None:
-        self.obs, _ = self.env.reset(seed=episode_seed(seed, self.episode))
+    def start(self) -> None:
+        """Reset the environment to the beginning of the episode that is due."""
+        self.obs, _ = self.env.reset(seed=episode_seed(self.seed, self.episode))
         self.total, self.length, self.is_first = 0.0, 0, True
+
+    def step(self, action: Any) -> dict[str, Any] | None:
+        """Take one step; returns the info of the last step where the episode has ended, else None."""
+        self.obs, reward, terminated, truncated, info = self.env.step(action)
+        self.total += float(reward)
+        self.length += 1
+        self.is_first = False
+        return info if terminated or truncated else None
+
+    def move_on(self, stride: int, stop: int) -> bool:
+        """Start the episode `stride` numbers further on; False where its number is not below `stop`."""
+        self.episode += stride
+        if self.episode >= stop:
+            return False
+        self.start()
+        return True
 
 
 def evaluate_policy(
@@ -85,57 +103,52 @@ def evaluate_policy(
     record: bool = False,
 ) -> EvalResult:
     """Play `episodes` episodes from number `first` on and return what they gave; `record` keeps the frames of one."""
-    count = min(episodes, num_envs or LANES)
-    lanes = [Lane(make_env(i), first + i) for i in range(count)]
+    count = min(episodes, num_envs or MAX_SLOTS)
+    slots = [EpisodeSlot(make_env(i), first + i, seed) for i in range(count)]
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     successes = np.full(episodes, np.nan)
     frames: list[Array] = []
     actor = BatchActor(policy, count, seed) if deterministic else EpisodeActor(policy, count, seed)
     try:
-        for lane in lanes:
-            lane.start(seed)
+        for slot in slots:
+            slot.start()
         if record:
-            frames.append(np.asarray(lanes[0].env.render()))
+            frames.append(np.asarray(slots[0].env.render()))
         active = list(range(count))
         while active:
-            actions = actor.act(lanes, active)
-            for slot, action in zip(tuple(active), actions, strict=True):
-                lane = lanes[slot]
-                lane.obs, reward, terminated, truncated, info = lane.env.step(action)
-                lane.total += float(reward)
-                lane.length += 1
-                lane.is_first = False
-                if record and lane.episode == first:
-                    frames.append(np.asarray(lane.env.render()))
-                if terminated or truncated:
-                    row = lane.episode - first
-                    returns[row], lengths[row] = lane.total, lane.length
-                    success = info.get("is_success", info.get("success"))
-                    if success is not None:
-                        successes[row] = float(success)
-                    lane.episode += count
-                    if lane.episode < first + episodes:
-                        lane.start(seed)
-                    else:
-                        active.remove(slot)
+            actions = actor.act(slots, active)
+            for index, action in zip(tuple(active), actions, strict=True):
+                slot = slots[index]
+                final_info = slot.step(action)
+                if record and slot.episode == first:
+                    frames.append(np.asarray(slot.env.render()))
+                if final_info is None:
+                    continue
+                row = slot.episode - first
+                returns[row], lengths[row] = slot.total, slot.length
+                success = final_info.get("is_success", final_info.get("success"))
+                if success is not None:
+                    successes[row] = float(success)
+                if not slot.move_on(count, first + episodes):
+                    active.remove(index)
     finally:
-        for lane in lanes:
-            lane.env.close()
-    fps = float(lanes[0].env.metadata.get("render_fps", 30.0))
+        for slot in slots:
+            slot.env.close()
+    fps = float(slots[0].env.metadata.get("render_fps", 30.0))
     return EvalResult(returns, lengths, successes, frames, fps)
 
 
 class BatchActor:
-    """Greedy actions for all lanes at once."""
+    """Greedy actions for all slots at once."""
 
     def __init__(self, policy: Policy, count: int, seed: int) -> None:
         self.policy = policy
         self.carry = policy.initial_carry(count)
         self.rng = stream(seed, "eval")
 
-    def act(self, lanes: list[Lane], active: list[int]) -> Array:
-        obs = stack_obs([lanes[i].obs for i in active])
-        is_first = np.array([lanes[i].is_first for i in active])
+    def act(self, slots: list[EpisodeSlot], active: list[int]) -> Array:
+        obs = stack_obs([slots[i].obs for i in active])
+        is_first = np.array([slots[i].is_first for i in active])
         carry: Carry = {name: rows[active] for name, rows in self.carry.items()}
         result = self.policy.act(obs, carry, is_first, self.rng, deterministic=True)
         for name, rows in result.carry.items():
@@ -144,7 +157,7 @@ class BatchActor:
 
 
 class EpisodeActor:
-    """Sampled actions, lane by lane, each episode with its own noise."""
+    """Sampled actions, slot by slot, each episode with its own noise."""
 
     def __init__(self, policy: Policy, count: int, seed: int) -> None:
         self.policy = policy
@@ -152,22 +165,22 @@ class EpisodeActor:
         self.carries = [policy.initial_carry(1) for _ in range(count)]
         self.generators: dict[int, np.random.Generator] = {}
 
-    def act(self, lanes: list[Lane], active: list[int]) -> list[Any]:
+    def act(self, slots: list[EpisodeSlot], active: list[int]) -> list[Any]:
         actions = []
-        for slot in active:
-            lane = lanes[slot]
-            if lane.is_first:
-                self.generators[slot] = episode_noise(self.seed, lane.episode)
+        for index in active:
+            slot = slots[index]
+            if slot.is_first:
+                self.generators[index] = episode_noise(self.seed, slot.episode)
             result = self.policy.act(
-                stack_obs([lane.obs]), self.carries[slot], np.array([lane.is_first]), self.generators[slot]
+                stack_obs([slot.obs]), self.carries[index], np.array([slot.is_first]), self.generators[index]
             )
-            self.carries[slot] = result.carry
+            self.carries[index] = result.carry
             actions.append(result.env_actions[0])
         return actions
 
 
 def stack_obs(rows: list[Any]) -> Obs:
-    """Single observations to a batch: arrays, numbers or dicts of them."""
+    """Stack single observations (arrays, numbers or dicts of them) to a batch."""
     if isinstance(rows[0], dict):
         return {name: np.array([row[name] for row in rows]) for name in rows[0]}
     return np.array(rows)

@@ -1,7 +1,8 @@
-"""The end of a run in words and numbers: metrics.json, where the time went, what to type next."""
+"""The summary of a finished run: metrics.json, where the time went, what to type next."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def last_values(path: Path) -> dict[str, Any]:
 
 
 def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason: str) -> str:
-    """What a user reads when the run is over."""
+    """The text that a user reads at the end of a run."""
     steps, elapsed = trainer.progress.env_steps, trainer.clock.elapsed
     lines = [
         f"{'stopped' if trainer.interrupted else 'finished'}: {reason}",
@@ -58,12 +59,12 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     if trainer.interrupted:
         lines += [f"  saved      this step is saved ({steps:,} env steps)", f"  next       {command(run, 'resume')}"]
     else:
-        lines.append(f"  next       {command(run, 'eval', ' --video')}")
+        lines.append(f"  next       {evaluate_next(run)}")
     return "\n".join(lines)
 
 
 def finished_text(run: RunDir, trainer: Trainer) -> str:
-    """What a user reads who resumes a run that has nothing left to do."""
+    """The text that a user reads who resumes a finished run."""
     progress, limit = trainer.progress, trainer.total_episodes
     by_episodes = trainer.decided is None and limit is not None and progress.episodes >= limit
     go_on = command(run, "resume", f" --total-timesteps {2 * progress.env_steps}")
@@ -74,20 +75,25 @@ def finished_text(run: RunDir, trainer: Trainer) -> str:
         f"  steps      {progress.env_steps:,} env steps, {progress.updates:,} updates, {progress.episodes:,} episodes",
         f"  run        {run.path}",
         f"  go on      {go_on}",
-        f"  next       {command(run, 'eval', ' --video')}",
+        f"  next       {evaluate_next(run)}",
     ]
     return "\n".join(lines)
 
 
+def evaluate_next(run: RunDir) -> str:
+    """The evaluation to try next: with a video where the encoder is installed, which is an extra."""
+    return command(run, "eval", "" if find_spec("imageio_ffmpeg") is None else " --video")
+
+
 def command(run: RunDir, verb: str, flags: str = "") -> str:
-    """What to type next; in Python where the environment was a function, which no command line can give."""
+    """The next command to type; a Python call where the environment was given as a function."""
     if env_fn_of(str(run.info().get("env_id"))) is None:
         return f"rl {verb} {run.path}{flags}"
     return f"rl_training.{'evaluate' if verb == 'eval' else verb}('{run.path}', env_fn=...)"
 
 
 def time_breakdown(trainer: Trainer) -> str:
-    """Shares of the wall time, largest first, with what nobody claimed as other."""
+    """Shares of the wall time, largest first, and the rest as other."""
     elapsed = max(trainer.clock.elapsed, 1e-9)
     parts = sorted(trainer.clock.seconds.items(), key=lambda item: -item[1])
     shares = [f"{name} {100 * value / elapsed:.0f}%" for name, value in parts if value / elapsed >= 0.005]

@@ -1,1 +1,1 @@
-"""Whose code may run here: the consent gate, and the seals of runs that were made on this machine."""
+"""Protection from untrusted configs: the consent gate, and the seals of runs that were made here."""

@@ -1,9 +1,9 @@
-"""Whose code may run here: the gate in front of every import, hook and address that a config names.
+"""Consent gate: checks every import, hook and address that a config names before it is used.
 
-A config that the user gives (in Python, as a file or as flags) is consent. A config that was found on a disk (in a run
-directory, a group, a captured update) is not: `scope` then lasts as long as something of it runs, and `require` refuses
-everything that is not part of the package. What is asked for inside of a refusing scope is refused by default, also in
-threads that were started meanwhile and, because workers are told the consent they run under, in worker processes.
+A config that the user gives (in Python, as a file or as flags) is trusted. A config found on disk (in a run directory,
+a group, a captured update) may be untrusted: it then runs inside a refusing `scope`, in which `require` refuses
+everything that is not part of the package. The scope also holds in threads started meanwhile and, because the consent
+is sent to them, in worker processes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rl_training.system.terminal_text import printable
 from rl_training.types import TrustError
 
 FLAG = "add --trust-plugins (in Python trust_plugins=True)"
@@ -26,14 +27,14 @@ MAX_NAMES, MAX_LENGTH = 5, 100
 
 @dataclass(frozen=True)
 class Consent:
-    """What may run: everything where the config is the user's `own` or the user `trusted` it; built-in parts if not."""
+    """What may run: everything if the config is the user's `own` or `trusted` by the user, else built-in parts only."""
 
     level: Literal["own", "trusted", "none"]
     subject: str = "this config"
-    """What the config belongs to, for messages."""
+    """The run, group or file of the config, for messages."""
 
     def refusal(self, names: Iterable[str]) -> TrustError:
-        """The one sentence for code that nobody agreed to."""
+        """TrustError that lists the names the user has not consented to."""
         shown = [_readable(name) for name in names]
         more = [f"and {len(shown) - MAX_NAMES} more"] if len(shown) > MAX_NAMES else []
         return TrustError(
@@ -45,16 +46,16 @@ class Consent:
 OWN = Consent("own")
 _consent: ContextVar[Consent | None] = ContextVar("consent", default=None)
 _refusing: list[Consent] = []
-"""The refusing scopes that are open in this process, for threads that were started without a context."""
+"""Refusing scopes that are open in this process, for threads, which start without a context."""
 _lock = threading.Lock()
 
 
 def current() -> Consent:
-    """The consent that holds here."""
+    """The consent in force in this thread."""
     inside = _consent.get()
     if inside is not None:
         return inside
-    if threading.current_thread() is threading.main_thread():  # nothing else can have started it
+    if threading.current_thread() is threading.main_thread():  # never started from inside a scope
         return OWN
     with _lock:
         return _refusing[-1] if _refusing else OWN
@@ -62,7 +63,7 @@ def current() -> Consent:
 
 @contextmanager
 def scope(consent: Consent) -> Iterator[None]:
-    """Inside, `consent` decides."""
+    """Everything inside runs under `consent`."""
     token = _consent.set(consent)
     try:
         with _refusal(consent) if consent.level == "none" else nullcontext():
@@ -73,8 +74,8 @@ def scope(consent: Consent) -> Iterator[None]:
 
 @contextmanager
 def _refusal(consent: Consent) -> Iterator[None]:
-    """What a refusing scope does to the whole process. The working directory, which `rl` and `python -m` put on the
-    search path, may be a folder that somebody sent: no library is taken from there, and no plugin is looked for."""
+    """Effects of a refusing scope on the whole process. The working directory, which `rl` and `python -m` put on the
+    module search path, may be untrusted itself: it is left out, for libraries and for plugins."""
     with _lock:
         _refusing.append(consent)
         kept = [entry for entry in sys.path if not _is_working_directory(entry)]
@@ -97,19 +98,19 @@ def _is_working_directory(entry: str) -> bool:
 
 @contextmanager
 def given_by_user() -> Iterator[None]:
-    """Inside, the user's own config runs; but what a stored config has begun stays under its consent."""
+    """Everything inside runs under the user's own consent, unless a scope is open already: that one stays in force."""
     with scope(_consent.get() or OWN):
         yield
 
 
 def require(what: str, name: str) -> None:
-    """Refuse `name`, which is not part of the package, where nobody has agreed to it: TrustError."""
+    """TrustError if the consent in force does not allow `name`, which is not part of the package."""
     consent = current()
     if consent.level == "none":
         raise consent.refusal([f"{what} {name}"])
 
 
 def _readable(text: str) -> str:
-    """A name from somebody's file without anything that a terminal would obey."""
-    plain = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    """An untrusted name, safe to print and not too long."""
+    plain = printable(text)
     return plain if len(plain) <= MAX_LENGTH else f"{plain[: MAX_LENGTH - 3]}..."

@@ -1,9 +1,8 @@
-"""Seals and remembered consents: how a run that was made here is told from one that was not.
+"""Seals, which mark runs as made here, and the stored consents of the user to other runs.
 
-A seal is an HMAC over what a config belongs to and its hash, with a key that only this user has: in the user's config
-directory, or in an environment variable that several machines may share. Host names and paths play no part, so a run
-may be moved, renamed or copied. Consents that the user gave to somebody else's run are kept beside the key, never in
-the run itself.
+A seal is an HMAC of a run's (or group's) id and config hash, with a key that only this user has: in the user's config
+directory, or in an environment variable that several machines may share. Host names and paths are not part of it, so a
+run may be moved, renamed or copied. Consents to runs made elsewhere are stored beside the key, never in the run itself.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rl_training.system.atomic_io import temporary_path
 from rl_training.types import ConfigError
 
 KEY_VARIABLE = "RL_TRAINING_TRUST_KEY"
@@ -31,7 +31,7 @@ MAX_BYTES = 2**24
 
 
 class Identity(NamedTuple):
-    """What a seal or a consent is for: a config (its hash) of something (its kind and id)."""
+    """What a seal or a consent is for: a kind of object, its id, and the hash of its config."""
 
     kind: str
     id: str
@@ -41,12 +41,12 @@ class Identity(NamedTuple):
         return json.dumps(["rl_training", 1, *self]).encode()
 
     def key(self) -> str:
-        """Under which a consent is remembered."""
+        """Key of this identity in the file of consents."""
         return hashlib.sha256(self.text()).hexdigest()
 
 
 def digest(mapping: Mapping[str, Any]) -> str:
-    """The hash of a config as it is stored."""
+    """SHA-256 of a config as it is stored."""
     return hashlib.sha256(json.dumps(mapping, sort_keys=True).encode()).hexdigest()
 
 
@@ -54,13 +54,13 @@ def digest(mapping: Mapping[str, Any]) -> str:
 
 
 def seal(identity: Identity) -> str | None:
-    """The mark of something made here; None where there is no key and none can be made."""
+    """The seal of something made here; None if there is no key and none can be created."""
     key = _key_of_environment() or _key_of_user() or _new_key()
     return None if key is None else _mark(key, identity)
 
 
 def is_sealed(identity: Identity, mark: object) -> bool:
-    """Whether `mark` was made here, or where the same key is, for exactly this."""
+    """Whether `mark` is the seal of this identity under one of the user's keys."""
     import hmac
 
     if not isinstance(mark, str) or not mark.isascii():
@@ -81,7 +81,7 @@ def _key_of_environment() -> bytes | None:
 
 
 def _key_of_user() -> bytes | None:
-    """The key in the user's config directory; None where there is none that only the user can read."""
+    """The key in the user's config directory; None if it is missing or open to other users."""
     folder = config_folder()
     if folder is None:
         return None
@@ -93,7 +93,9 @@ def _key_of_user() -> bytes | None:
         status = os.fstat(descriptor)
         if status.st_mode & 0o077 or status.st_uid != os.getuid():
             warnings.warn(
-                f"{folder / KEY_FILE} is open to others and not used; chmod 600 it", UserWarning, stacklevel=4
+                f"{folder / KEY_FILE} is open to other users and not used; chmod 600 it",
+                UserWarning,
+                stacklevel=4,
             )
             return None
         with suppress(ValueError, UnicodeDecodeError):
@@ -103,7 +105,7 @@ def _key_of_user() -> bytes | None:
 
 
 def _new_key() -> bytes | None:
-    """A key in the user's config directory, whoever of several processes makes it; None where it cannot be written."""
+    """Create the user's key, or take the one that another process creates first; None if it cannot be written."""
     folder = config_folder()
     if folder is None:
         return None
@@ -117,14 +119,14 @@ def _new_key() -> bytes | None:
 
 @dataclass(frozen=True)
 class Remembered:
-    """A consent of the user's to something that was not made here."""
+    """The user's consent to something that was not made here."""
 
     kind: str
     id: str
     code: tuple[str, ...]
-    """What it asks for."""
+    """The code that it names."""
     given: str
-    """When."""
+    """Time of the consent, ISO 8601."""
 
 
 def is_remembered(identity: Identity) -> bool:
@@ -132,7 +134,7 @@ def is_remembered(identity: Identity) -> bool:
 
 
 def remember(identity: Identity, code: Sequence[str]) -> None:
-    """Keep the user's consent for the next time; where that cannot be written, say so: it then holds this once."""
+    """Store the user's consent. If that fails, a warning says that it holds for this command only."""
     entry = Remembered(identity.kind, identity.id, tuple(code), datetime.now(UTC).isoformat(timespec="seconds"))
     try:
         _change_consents(lambda known: {**known, identity.key(): entry})
@@ -143,12 +145,12 @@ def remember(identity: Identity, code: Sequence[str]) -> None:
 
 
 def remembered() -> list[Remembered]:
-    """All of them, oldest first."""
+    """All stored consents, oldest first."""
     return sorted(_read_consents().values(), key=lambda entry: entry.given)
 
 
 def forget(ids: Sequence[str]) -> list[Remembered]:
-    """Revoke what was consented to for these ids; what that was."""
+    """Revoke the consents to these ids; returns them."""
     gone = [entry for entry in remembered() if entry.id in ids]
     if gone:
         try:
@@ -164,7 +166,7 @@ def _consents_file() -> Path | None:
 
 
 def _read_consents() -> dict[str, Remembered]:
-    """What is remembered; a file that is damaged or that others can write to says nothing."""
+    """The stored consents; none if the file is damaged or other users can write to it."""
     path, found = _consents_file(), {}
     if path is None:
         return {}
@@ -195,7 +197,7 @@ def _change_consents(change: Callable[[dict[str, Remembered]], Mapping[str, Reme
 
 
 def config_folder() -> Path | None:
-    """Where keys and consents are kept, by the XDG convention; None for a user without a home."""
+    """Directory of keys and consents, by the XDG convention; None for a user without a home directory."""
     base = os.environ.get("XDG_CONFIG_HOME")
     if base and os.path.isabs(base):
         return Path(base) / FOLDER
@@ -206,9 +208,9 @@ def config_folder() -> Path | None:
 
 
 def _write_private(path: Path, data: bytes, *, replace: bool) -> None:
-    """Write a file that only the user can read, whole or not at all; one that exists stays unless `replace`."""
+    """Atomically write a file that only the user can read; an existing one is kept unless `replace`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.parent / f".tmp-{secrets.token_hex(8)}"
+    temporary = temporary_path(path.parent)
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(data)
@@ -223,7 +225,7 @@ def _write_private(path: Path, data: bytes, *, replace: bool) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give a file its name, unless another process was faster: FileExistsError."""
+    """Give a file its final name; FileExistsError if another process was faster."""
     try:
         os.link(source, target)
     except FileExistsError:

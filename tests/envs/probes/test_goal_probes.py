@@ -1,4 +1,4 @@
-"""The goal environments: rewards of single goals and of arrays of them, known values, and how hard they are."""
+"""Goal-conditioned probes: rewards of single goals and of arrays, known values, and their difficulty."""
 
 from __future__ import annotations
 

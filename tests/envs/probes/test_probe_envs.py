@@ -1,4 +1,4 @@
-"""The probe environments give what `PROBES` says: values by dynamic programming and by playing the best policy."""
+"""The probe environments agree with `PROBES`: values by dynamic programming and by playing the optimal policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def best_policy(probe_id: str) -> Callable[[Any], Any]:
 
 
 def play(probe_id: str, policy: Callable[[Any], Any], episodes: int) -> tuple[list[float], dict[str, float]]:
-    """Undiscounted returns, and the mean discounted return from every observation that was seen."""
+    """Undiscounted returns, and the mean discounted return from every observation that occurred."""
     gamma = PROBES[probe_id].gamma
     env = make_env(probe_id)
     returns, after = [], {}

@@ -43,7 +43,7 @@ def children() -> set[int]:
 
 
 def shared_memory(pid: int) -> set[str]:
-    """The files that a process maps and can share with others through writing."""
+    """The files that a process maps as shared and writable."""
     lines = [line.split(maxsplit=5) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
     return {fields[5] for fields in lines if fields[1] == "rw-s" and len(fields) == 6}
 
@@ -66,7 +66,7 @@ def thunks(env_id: str, count: int) -> list[EnvThunk]:
 
 
 def run(vector: Any, num_steps: int, seed: int = 0) -> Iterator[Any]:
-    """All that a vector environment returns for seeded random actions."""
+    """Everything a vector environment returns for seeded random actions."""
     rng = np.random.default_rng(seed)
     for _ in range(num_steps):
         space = vector.single_action_space
@@ -204,7 +204,7 @@ def test_attributes_methods_and_frames() -> None:
     assert ours.call("start") == (0.5, 0.5, 0.5)
     with pytest.raises(EnvWorkerError, match="no attribute 'nothing'"):
         ours.call("nothing")
-    obs, *_ = ours.step(np.zeros(3, np.int64))  # a failed call is not the end
+    obs, *_ = ours.step(np.zeros(3, np.int64))  # a failed call leaves the workers running
     assert obs[:, 1].tolist() == [2, 2, 2]
     with pytest.raises(EnvError, match=r"actions have shape \(2,\)"):
         ours.step(np.zeros(2, np.int64))
@@ -328,7 +328,7 @@ def test_close_leaves_no_process_file_or_memory() -> None:
         ours.reset()
         assert len(children()) == len(before[0]) + 2
         for pid in {os.getpid(), *children()} - before[0]:
-            assert shared_memory(pid) == {"/memfd:rl-training-workers (deleted)"}  # it has no name that could stay
+            assert shared_memory(pid) == {"/memfd:rl-training-workers (deleted)"}  # anonymous, no file remains
         ours.close()
         ours.close()
         del ours

@@ -1,4 +1,4 @@
-"""Whatever happens to a worker: an error that names the environment, in time, and nothing left; or a restart."""
+"""A worker that fails in any way gives a prompt error that names the environment, or a restart, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def children() -> set[int]:
 
 
 def shared_memory() -> list[str]:
-    """What this process still has open or mapped of memory shared with workers."""
+    """Shared worker memory that this process still has open or mapped."""
     gc.collect()
     names = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     names += Path("/proc/self/maps").read_text().splitlines()
@@ -74,7 +74,7 @@ def with_fault(fault: str, env_index: int, num_envs: int = 4) -> Any:
 
 
 def fail(vector: WorkerVectorEnv, fault: str, env_index: int, steps_before: int) -> tuple[EnvWorkerError, float]:
-    """Step, then make one environment fail; the error and the seconds it took."""
+    """Step, then make one environment fail; returns the error and the seconds it took."""
     vector.reset()
     for _ in range(steps_before):
         vector.step(harmless())
@@ -125,7 +125,7 @@ WORDS = {
     ("words", "when"), [*((words, "step") for words in WORDS), ("long", "built"), ("none", "reset")]
 )
 def test_whatever_an_error_says_is_told_in_short(words: str, when: str) -> None:
-    """50 MB of text, characters no terminal should get, no text at all, an error that cannot be made again."""
+    """50 MB of text, control characters, no text at all, an error that cannot be unpickled."""
 
     def play() -> None:
         vector = WorkerVectorEnv([Make(LoudEnv, 0, words=words, when=when)], num_workers=1, step_timeout=5.0)
@@ -148,7 +148,7 @@ def test_an_answer_that_cannot_be_read_here_is_named() -> None:
 def test_a_constructor_that_hangs_is_named_in_time(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The environment that hangs, not the first of its worker; and each has the whole time for itself."""
+    """The error names the environment that hangs, not the first of its worker; each has the full timeout."""
     monkeypatch.setattr(worker_pool, "START_TIMEOUT", 0.8)
     monkeypatch.setattr(worker_pool, "NOTICE_SECONDS", 0.3)
     builds = ["sleep", "sleep", "hang", ""]
@@ -233,7 +233,7 @@ def test_a_restart_truncates_and_drops_the_half_step(fault: str, caplog: pytest.
     for _ in range(4):
         last, *_ = vector.step(harmless())
     expected_final = last.copy()
-    last[:] = -1  # the caller's array is the caller's
+    last[:] = -1  # the caller may write into its array
     with caplog.at_level(logging.WARNING):
         obs, rewards, terminated, truncated, infos = vector.step(with_fault(fault, 3))
     # environments 2 and 3 share the worker; 0 and 1 did not notice

@@ -21,7 +21,7 @@ FAULTS = ("raise", "sys.exit", "os._exit", "segfault", "sigkill", "sigstop", "ha
 
 
 def commit(fault: str) -> None:
-    """Go wrong in the named way."""
+    """Fail in the named way."""
     if fault == "raise":
         raise ZeroDivisionError("the physics blew up")
     if fault == "sys.exit":
@@ -41,7 +41,7 @@ def commit(fault: str) -> None:
 
 
 class UnspeakableError(Exception):
-    """Has no text."""
+    """An error whose `__str__` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -52,21 +52,21 @@ def refuse_to_be_made() -> Any:
 
 
 class Unreadable:
-    """Pickles, and raises when it is read."""
+    """Can be pickled, but raises when it is unpickled."""
 
     def __reduce__(self) -> Any:
         return refuse_to_be_made, ()
 
 
 class StubbornError(EnvError):
-    """Pickles, and cannot be made again from what was pickled."""
+    """Can be pickled, but its constructor does not take the pickled arguments."""
 
     def __init__(self, text: str, *, level: int) -> None:
         super().__init__(f"{text} {level}")
 
 
 class LoudEnv(gym.Env[Any, Any]):
-    """Raises what its `words` ask for, at `when`: built, reset or step."""
+    """Raises the error that `words` names, at `when`: built, reset or step."""
 
     observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -141,7 +141,7 @@ class FaultEnv(gym.Env[Any, Any]):
         return Unreadable()
 
     def process(self) -> tuple[int, bool]:
-        """Where this environment lives, and whether torch does too."""
+        """The process id, and whether torch is loaded there."""
         return os.getpid(), "torch" in sys.modules
 
 
@@ -193,7 +193,7 @@ class InfoEnv(gym.Env[Any, Any]):
 
 
 class SameArrayEnv(gym.Env[Any, Any]):
-    """Hands out one array for ever: counts 1, 2, 3 and ends; its reset writes 0 into that array."""
+    """Always returns the same array: counts 1, 2, 3 and ends; its reset writes 0 into that array."""
 
     observation_space = spaces.Box(0.0, 3.0, (1,), np.float64)
     action_space = spaces.Discrete(2)
@@ -238,7 +238,7 @@ class SleepEnv(FaultEnv):
 
 
 class Make:
-    """Builds environment `index`, with its log."""
+    """Builds environment `index`, with its EpisodeLog."""
 
     def __init__(self, cls: Any, index: int, seed: int = 7, log: bool = True, **kwargs: Any) -> None:
         self.cls, self.index, self.seed, self.log, self.kwargs = cls, index, seed, log, kwargs

@@ -98,7 +98,7 @@ def test_environments_that_not_all_have_are_not_summed_up(tmp_path: Path) -> Non
     result = found.metrics[0]
     assert (result.overall, result.profiles, result.headline) == ((), (), ())
     assert [(one.entry, one.over) for one in result.improvements] == [("ppo", "a2c")]
-    assert "0 of 3 environments are common to all entries; only those are summed up" in found.notes
+    assert "0 of 3 environments are common to all entries; only those are aggregated" in found.notes
 
 
 def test_the_threshold_that_was_asked_for(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_filter_says_which_large_columns_it_needs() -> None:
         ("algoritm=ppo", r"unknown key 'algoritm'; did you mean 'algorithm'\?"),
         ("reward>", r"at its end: a value is missing after 'reward>'"),
         ("reward", r"at its end: an operator .* is missing after 'reward'"),
-        ("reward>>3", r"near '>3' \(character 8\): '>' begins no value"),
+        ("reward>>3", r"near '>3' \(character 8\): a value cannot begin with '>'"),
         ("reward=>3", r"near '>3' \(character 8\)"),
         ("reward>3=4", r"near '=4' \(character 9\): a key is missing"),
         ("reward=high", r"near 'high' .*'reward' is a number and 'high' is not"),

@@ -13,10 +13,11 @@ import pytest
 from group_cases import new_group
 
 from rl_training.experiments.launching.group_display import LineView
-from rl_training.experiments.launching.group_runner import GroupRunner, error_line, latest_progress
+from rl_training.experiments.launching.group_runner import GroupRunner, error_line
 from rl_training.experiments.launching.groups import SeedGroup
 from rl_training.experiments.launching.members import Member
 from rl_training.experiments.launching.membership import VARIABLE, Lifeline
+from rl_training.experiments.launching.progress import latest_progress
 from rl_training.system.json_lines import tail_rows
 
 

@@ -96,6 +96,11 @@ def test_a_group_that_cannot_be_written_says_why(tmp_path: Path) -> None:
         ({"members": []}, "no seeds"),
         ({"members": None}, "does not describe a group"),
         ({"id": "x", "members": [{"seed": 1}]}, "does not describe a group"),
+        ({"id": 5}, r"does not describe a group \(id: .*string"),
+        ({"id": "mine:x:/etc"}, r"does not describe a group \(id 'mine:x:/etc'\)"),
+        ({"id": ".."}, "does not describe a group"),
+        ({"jobs": "3"}, r"does not describe a group \(jobs: .*integer"),
+        ({"argv": [1]}, r"does not describe a group \(argv.0: "),
     ],
 )
 def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -109,6 +114,34 @@ def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path, change: dict[st
 def test_a_record_cannot_point_outside_the_output_directory(tmp_path: Path, run: str) -> None:
     group = new_group(tmp_path)
     members = [{**member, "run": run} for member in record(group)["members"]]  # type: ignore[attr-defined]
+    (group.path / "group.json").write_text(json.dumps({**record(group), "members": members}))
+    with pytest.raises(RunError, match="does not describe a group"):
+        SeedGroup.open(group.path)
+
+
+def test_a_run_on_record_cannot_be_a_link_out_of_the_output_directory(tmp_path: Path) -> None:
+    output_dir, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    group = new_group(output_dir, (1,))
+    run = member_run(group, 1)
+    elsewhere.mkdir()
+    run.path.rename(elsewhere / run.path.name)
+    run.path.symlink_to(elsewhere / run.path.name)
+    group.observe()
+    assert group.members[0].run is None  # a link is not taken for the member's run either
+    members = [{**member, "run": run.path.name} for member in record(group)["members"]]  # type: ignore[attr-defined]
+    (group.path / "group.json").write_text(json.dumps({**record(group), "members": members}))
+    with pytest.raises(RunError, match=rf"names run '{run.path.name}', which is a link out of '{output_dir}'"):
+        SeedGroup.open(group.path)
+    run.path.unlink()
+    (elsewhere / run.path.name).rename(output_dir / "renamed")
+    run.path.symlink_to(output_dir / "renamed")  # inside, a link is as good as the run
+    assert SeedGroup.open(group.path).members[0].run == run.path.name
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, True, "1"])
+def test_a_seed_that_no_run_can_have_is_refused(tmp_path: Path, seed: object) -> None:
+    group = new_group(tmp_path)
+    members = [{**member, "seed": seed} for member in record(group)["members"][:1]]  # type: ignore[index]
     (group.path / "group.json").write_text(json.dumps({**record(group), "members": members}))
     with pytest.raises(RunError, match="does not describe a group"):
         SeedGroup.open(group.path)
@@ -245,14 +278,18 @@ def test_a_group_is_found_by_path_name_given_name_and_prefix(tmp_path: Path) -> 
     new_group(tmp_path)
     with pytest.raises(RunError, match="'ppo' fits 2 groups"):
         SeedGroup.open("ppo", tmp_path)
+    assert SeedGroup.open("latest", tmp_path).path == group_directories(tmp_path)[-1]
+    (other.path / "group.json").write_text('{"id": 5, "name": ["x"]}')  # a damaged record does not hide the others
+    assert SeedGroup.open("mine", tmp_path).path == group.path
     with pytest.raises(RunError, match="holds no groups"):
         SeedGroup.open("ppo", tmp_path / "empty")
 
 
 def test_a_name_means_a_run_or_else_the_group(tmp_path: Path) -> None:
     group = new_group(tmp_path, (1, 2), name="mine")
-    with pytest.raises(RunError, match="holds no runs"):
-        find_run_or_group("nosuch", tmp_path)
+    for name in ("nosuch", "latest"):  # `latest` is always a run
+        with pytest.raises(RunError, match="holds no runs"):
+            find_run_or_group(name, tmp_path)
     first = member_run(group, 1)
     found = find_run_or_group("mine", tmp_path)  # the name of its only run so far, too
     assert isinstance(found, SeedGroup)

@@ -137,6 +137,9 @@ def test_names(tmp_path: Path) -> None:
         lambda record: record["members"].pop(0),
         lambda record: record["members"][0].update(run="../../etc"),
         lambda record: record["members"][0].update(trial="0"),
+        lambda record: record["members"][0].update(trial=7),
+        lambda record: record["totals"].append("many"),
+        lambda record: record.update(id="a/b"),
         lambda record: record.update(schema=99),
     ],
 )
@@ -146,6 +149,17 @@ def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path, change: Any) ->
     change(record)
     (sweep.path / RECORD).write_text(json.dumps(record))
     with pytest.raises(RunError, match=r"does not describe a sweep|newer version"):
+        Sweep.open(sweep.path)
+
+
+def test_a_member_of_no_trial_is_refused_in_a_sweep_that_grows_too(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path, seeds=(1,))
+    (sweep.path / "configs" / "base.yaml").write_text("algo: ppo\n")
+    record = json.loads((sweep.path / RECORD).read_text())
+    assert Sweep.open(sweep.path).info == sweep.info
+    record["members"][0]["trial"] = 99
+    (sweep.path / RECORD).write_text(json.dumps(record))
+    with pytest.raises(RunError, match="trials and members do not agree"):
         Sweep.open(sweep.path)
 
 

@@ -173,7 +173,7 @@ def test_a_search_is_a_sweep_to_everybody_else(create: Callable[..., Tuning]) ->
     assert [member.status for member in sweep.members] == ["finished"] * 4
     assert len(sweep.info.trials) == 2
     plain = Sweep.create(SweepConfig("ppo/cartpole"))
-    with pytest.raises(RunError, match="is no search that `rl tune` can go on with"):
+    with pytest.raises(RunError, match="is not a search that `rl tune` can continue"):
         Tuning.open_existing(plain.path)
 
 

@@ -1,4 +1,4 @@
-"""The ring of the compiled lane holds, draws and sums what the replay buffer of the host lane does."""
+"""The ring of the compiled lane stores, samples and sums the same transitions as the host's replay buffer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAMMA = 0.9
 
 
 def step_of(time: int, num_envs: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Rows that say where they come from: the observation is (time, env)."""
+    """Rows that identify themselves: the observation is (time, env)."""
     terminated, truncated = rng.random((2, num_envs)) < 0.15
     obs = np.stack([np.full(num_envs, time), np.arange(num_envs)], axis=1).astype(np.float32)
     return {

@@ -1,4 +1,4 @@
-"""From a name to a JAX environment, and from there to an ordinary Gymnasium one."""
+"""Finding and building JAX environments by name, and adapting them to Gymnasium."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl_training.config.schema import EnvConfig, TrainConfig
 from rl_training.envs import check_env, list_envs, make_env, make_vector_env, replay_is_exact
 from rl_training.jax.envs import find, make
 from rl_training.jax.envs.base import TimeLimit, box
-from rl_training.jax.envs.gym_adapter import program_of
+from rl_training.jax.envs.gym_adapter import compiled_env
 from rl_training.registry import environments
 from rl_training.types import ConfigError, DiscreteSpec, EnvError
 
@@ -154,7 +154,7 @@ def test_copies_share_their_compiled_functions() -> None:
     envs = make_vector_env(TrainConfig(algo="random", env_id="RLJax/Catch-v0"), num_envs=3)
     first, *others = (env.unwrapped.program for env in envs.envs)  # type: ignore[attr-defined]
     assert all(other is first for other in others)
-    assert program_of(Launch, {"start": 2}) is not program_of(Launch, {"start": 3})
+    assert compiled_env(Launch, {"start": 2}) is not compiled_env(Launch, {"start": 3})
 
 
 @pytest.mark.parametrize("env_id", JAX_ONLY)
@@ -175,7 +175,7 @@ def test_there_are_pictures_for_videos_that_change_with_the_state(env_id: str) -
 
 
 def test_a_class_without_pictures_is_told_how_to_have_them() -> None:
-    with pytest.raises(EnvError, match=r"has no pictures; give its class a method render\(state\)"):
+    with pytest.raises(EnvError, match=r"cannot render; give its class a method render\(state\)"):
         make_env(NAME, EnvConfig(), render_mode="rgb_array")
 
 

@@ -23,7 +23,7 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Twin:
-    """How to hold one environment against Gymnasium's."""
+    """How to compare one environment with Gymnasium's."""
 
     id: str
     state: Any
@@ -105,7 +105,7 @@ each_twin = pytest.mark.parametrize("twin", CLASSIC, ids=lambda twin: "-".join([
 
 
 def random_action(rng: np.random.Generator, space: Any) -> Any:
-    """Continuous ones go a little beyond their bounds, where environments clip."""
+    """A random action; continuous ones may exceed their bounds slightly, where environments clip."""
     if isinstance(space, DiscreteSpec):
         return np.int32(rng.integers(space.n))
     return (1.2 * rng.uniform(space.low, space.high)).astype(np.float32)

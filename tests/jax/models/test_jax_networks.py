@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.environments import eval_env_maker
 from rl_training.build_context import BuildContext
 from rl_training.config.loading import parse_config
 from rl_training.config.schema import BackboneConfig, NetworkConfig, TrainConfig
@@ -19,10 +20,13 @@ from rl_training.hparams.dqn import DQNConfig
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.jax.algorithms.on_policy import Learner
 from rl_training.jax.host import build_agent
+from rl_training.jax.models import backbones
 from rl_training.jax.models.actor_critic import Seen, stepped
-from rl_training.jax.models.networks import FEW_ROWS, backbone, product, tanh
+from rl_training.jax.models.layers import FEW_ROWS, product, tanh
+from rl_training.jax.models.networks import backbone
 from rl_training.jax.numerics.normalization import normalized_obs, observed, scales
 from rl_training.models.backbones.mlp import build_backbone
+from rl_training.registry import import_own
 from rl_training.seeding import Streams
 from rl_training.testing.states import difference
 from rl_training.training.compiled import CompiledTrainer
@@ -184,8 +188,8 @@ def test_an_episode_begins_with_nothing_remembered() -> None:
 
 @pytest.mark.parametrize("truncated_share", [0.0, 0.2, 1.0])
 def test_the_value_of_what_followed_is_that_of_the_next_row_or_asked_for(truncated_share: float) -> None:
-    """Where an episode goes on it is that of the next row, and where it was cut or the rollout ends that of the true
-    next observation; where it terminated nobody looks at it."""
+    """Within an episode it is that of the next row, at a truncation or the end of the rollout that of the true next
+    observation; after termination it is not used."""
     steps, envs = 9, 4
     ctx = BuildContext(OBS, DiscreteSpec(3), num_envs=envs, streams=Streams(3), normalize_obs=True)
     learner, rng = Learner(ctx, PPOConfig()), np.random.default_rng(0)
@@ -272,7 +276,8 @@ def test_a_cue_is_remembered_until_it_is_asked_for(algo: str, lane: str, blanks:
 
 
 def resumed_halfway(cfg: TrainConfig, steps: int) -> tuple[Any, Any]:
-    """What policies carried at the checkpoint in the middle and at the end of a run that ends as one without it."""
+    """The policy's carry at a checkpoint halfway and at the end of the resumed run, whose result equals that of an
+    uninterrupted run."""
     whole, half, resumed = (build_trainer(cfg) for _ in range(3))
     whole.run(steps)
     half.run(steps // 2)
@@ -315,3 +320,11 @@ def test_memory_is_refused_where_it_cannot_be_used() -> None:
         build_backbone(OBS, GRU, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="'gru' needs hidden_dims"):
         backbone(OBS, BackboneConfig(type="gru", hidden_dims=()))
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "gru"])
+def test_stored_names_of_networks_still_resolve(name: str) -> None:
+    """Configs of runs hold these paths: that of version 0.1.0, and that of the module which now only re-exports."""
+    built_in = getattr(backbones, name)
+    assert import_own(f"rl_training.jax.nets:{name}", "network") is built_in
+    assert import_own(f"rl_training.jax.models.networks:{name}", "network") is built_in

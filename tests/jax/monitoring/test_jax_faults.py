@@ -1,4 +1,4 @@
-"""What goes wrong in a compiled run is named; what was compiled is kept and found again, and nothing else is loaded."""
+"""Non-finite values in a compiled run are named; compiled programs are stored and reused; nothing else is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import rl_training
-from rl_training.assembly.build import build_trainer, check_supported
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.lanes import check_supported
 from rl_training.config.loading import load_config, parse_config
 from rl_training.jax.programs import disk_cache as executables
 from rl_training.jax.programs.disk_cache import Program
@@ -30,7 +31,7 @@ class State(NamedTuple):
 
 
 class Broken:
-    """Pays 1 in each of six steps."""
+    """An environment with reward 1 in each of six steps, unless one of its functions is broken."""
 
     observation_space = BoxSpec(np.full(1, -9.0, np.float32), np.full(1, 9.0, np.float32), FLOAT)
     action_space = DiscreteSpec(2)
@@ -155,10 +156,10 @@ def test_a_program_is_prepared_beside_other_work(own_cache: Path, state: str) ->
         file.write_bytes(file.read_bytes()[:-1])
     program = Program(twice, "a test")
     program.prepare(jax.ShapeDtypeStruct((), np.float32))
-    began = program.coming
+    began = program.pending
     assert began is not None
     program.prepare(jax.ShapeDtypeStruct((), np.float32))
-    assert program.coming is began, "prepared once"
+    assert program.pending is began, "prepared once"
     assert float(program(np.float32(3.0))) == 6.0
     assert (began.result() is None) == (state == "damaged"), "a damaged one is compiled at its first call"
     assert len(programs()) == 1

@@ -64,7 +64,7 @@ def test_permutations_are_permutations(size: int) -> None:
 
 
 def test_permutations_are_uniform_enough() -> None:
-    """Every index comes to every place about equally often, and neighbours are torn apart."""
+    """Every index comes to every place about equally often, and neighbours are separated."""
     assert largest_divisor(64) == 8
     orders = np.asarray(permutations(jax.random.key(0), 20_000, 64))
     counts = np.stack([np.bincount(orders[:, place], minlength=64) for place in range(64)])

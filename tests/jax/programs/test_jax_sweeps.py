@@ -1,4 +1,4 @@
-"""Sweeps of the compiled lane: trials are threads, and those that differ in numbers alone share one program."""
+"""Sweeps of the compiled lane: trials are threads, and trials that differ only in numbers share one program."""
 
 from __future__ import annotations
 

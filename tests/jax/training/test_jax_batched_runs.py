@@ -1,4 +1,4 @@
-"""Runs as one vmapped program: the learning curves of solo runs, whoever joins, leaves or fails beside them."""
+"""Runs in one vmapped program have the learning curves of solo runs, whichever runs join, leave or fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rl_training.cli import main
 from rl_training.config.loading import load_config, parse_config
 from rl_training.experiments.launching.member_threads import for_many
 from rl_training.experiments.launching.sweeps import Sweep
-from rl_training.jax.training import batched_runs as together
+from rl_training.jax.training import batched_runs
 from rl_training.runs.directory import metrics_sha256
 from rl_training.types import ConfigError
 
@@ -84,7 +84,7 @@ def test_a_run_does_not_depend_on_who_is_beside_it() -> None:
 
 
 def test_what_fails_in_the_program_is_told_to_all_who_wait() -> None:
-    meeting = together.Together(lambda loop, count, times: (loop + count, 1 / 0), 1)
+    meeting = batched_runs.BatchedRuns(lambda loop, count, times: (loop + count, 1 / 0), 1)
     meeting.join()
     with pytest.raises(ZeroDivisionError):
         meeting.chunk(np.float32(1.0), 3, np.float32(0.0))
@@ -92,7 +92,7 @@ def test_what_fails_in_the_program_is_told_to_all_who_wait() -> None:
 
 
 def test_the_shortest_chunk_is_the_chunk_of_all() -> None:
-    meeting = together.Together(lambda loop, count, times: (loop + count, loop * times), 2)
+    meeting = batched_runs.BatchedRuns(lambda loop, count, times: (loop + count, loop * times), 2)
     meeting.join()
     assert meeting.chunk(np.int32(1), 3, np.int32(1)) == (4, 1), "alone it waits for nobody"
     meeting.join()
@@ -104,7 +104,7 @@ def test_the_shortest_chunk_is_the_chunk_of_all() -> None:
 def test_a_group_on_an_accelerator_is_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = load_config("ppo.json")
     assert for_many(cfg, 5).training.runs_per_program == 1, "this is a CPU"
-    monkeypatch.setattr(together, "is_accelerated", lambda: True)
+    monkeypatch.setattr(batched_runs, "is_accelerated", lambda: True)
     assert for_many(cfg, 5).training.runs_per_program == 5
     assert for_many(cfg, 1) is cfg
     host = load_config("ppo.json", {"lane": "host"})

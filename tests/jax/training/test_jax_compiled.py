@@ -1,4 +1,4 @@
-"""What a rollout of the compiled lane holds: true successors at the ends of episodes, fresh noise everywhere."""
+"""The content of a compiled rollout: true next observations at episode ends, and new noise at every step."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_an_episode_that_was_cut_is_worth_what_its_last_observation_is_worth() -
 
 
 class EndsOnce(Counting):
-    """Only when it has counted to 9."""
+    """An environment whose episode ends only at a count of 9."""
 
     def step(self, state: Counted, action: Any, key: Any) -> tuple[Counted, Any, Any, Any]:
         steps = state.steps + 1.0

@@ -1,4 +1,4 @@
-"""Counters of long runs: nothing of the JAX lane changes its ways where 31 or 32 bits are full."""
+"""Counters of long runs: nothing in the JAX backend changes when a count exceeds 31 or 32 bits."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> CompiledTrainer:
 
 
 def set_age(trainer: CompiledTrainer, rollouts: int) -> None:
-    """As if it had done this much already."""
+    """Set the counters of a trainer, as if it had already trained this long."""
     loop = trainer.position.loop
     ring = loop.replay._replace(written=folded(rollouts * trainer.rollout_steps, 300))
     trainer.position.loop = loop._replace(rollouts=np.uint32(rollouts % WORD), replay=ring)

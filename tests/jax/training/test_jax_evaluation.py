@@ -11,7 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from rl_training.assembly.build import build_trainer, eval_env_maker
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.environments import eval_env_maker
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.cli import main
 from rl_training.config.loading import parse_config

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from rl_training import evaluate, load, train
-from rl_training.assembly.build import build_trainer, lane_of
+from rl_training.assembly.build import build_trainer
+from rl_training.assembly.lanes import lane_of
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.cli import main
 from rl_training.config.loading import load_config

@@ -1,12 +1,10 @@
-"""What the hand-written gradients of the actor-critics share: E critics' loss, and the way from values to actions."""
+"""What the fast kernels of the actor-critics share: the loss of E critics, and gradients of values by actions."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rl_training.algorithms.kernels.mlp import (
     Linear,
@@ -17,28 +15,19 @@ from rl_training.algorithms.kernels.mlp import (
     is_plain_ensemble,
     mean,
 )
-from rl_training.algorithms.off_policy import Transitions
-from rl_training.models.critics import QCritics
+from rl_training.algorithms.off_policy import CriticStep, Transitions
 from rl_training.types import Array
 
 
-class CriticStep(NamedTuple):
-    """What one batch gave, besides the gradient."""
-
-    loss: Tensor | float
-    value_mean: Tensor | float
-    errors: Tensor
-    """(E, B)"""
-
-
-def fits(backbone: nn.Module, output: nn.Module, critics: QCritics) -> bool:
-    """Whether the kernels compute what an actor's backbone and last layer and these critics compute."""
-    on_cpu = all(parameter.device.type == "cpu" for parameter in critics.parameters())
-    return on_cpu and is_plain(backbone) and type(output) is nn.Linear and is_plain_ensemble(critics)
+def has_plain_networks(backbone: nn.Module, output: nn.Module, *ensembles: nn.Module) -> bool:
+    """True if the kernels compute what an actor's backbone and last layer and these critics compute."""
+    on_cpu = all(parameter.device.type == "cpu" for ensemble in ensembles for parameter in ensemble.parameters())
+    plain = is_plain(backbone) and type(output) is nn.Linear
+    return on_cpu and plain and all(map(is_plain_ensemble, ensembles))
 
 
 def values_of(critics: list[Linear], features: Array, actions: Array) -> list[Array]:
-    """The outputs of every layer; the last are the values (E, B, 1)."""
+    """Outputs of every layer; the last are the values (E, B, 1)."""
     return forward(critics, np.concatenate([features, actions], axis=1))
 
 
@@ -47,9 +36,9 @@ def lowest_values(critics: list[Linear], features: Array, actions: Array) -> Arr
     return np.asarray(values_of(critics, features, actions)[-1].min(axis=0)[:, 0])
 
 
-def critics_gradient(critics: list[Linear], features: Array, rows: Transitions, futures: Array) -> CriticStep:
-    """The gradient of `critic_loss` of r + discount * future, without a future where the episode terminated."""
-    targets = rows.rewards.numpy() + rows.discounts.numpy() * (1.0 - rows.terminated.numpy()) * futures
+def critics_gradient(critics: list[Linear], features: Array, rows: Transitions, next_values: Array) -> CriticStep:
+    """Gradient of `critic_loss` towards `td_targets` of these next values (B,)."""
+    targets = rows.rewards.numpy() + rows.discounts.numpy() * (1.0 - rows.terminated.numpy()) * next_values
     count = len(targets)
     outputs = values_of(critics, features, rows.actions.numpy().reshape(count, -1))
     values = outputs[-1][..., 0]  # (E, B)
@@ -72,7 +61,7 @@ def lowest_values_gradient(critics: list[Linear], features: Array, actions: Arra
 
 
 def first_values_gradient(critics: list[Linear], features: Array, actions: Array) -> tuple[Array, Array]:
-    """The same of the first critic alone."""
+    """The first critic's value of each row (B,), and its gradient with respect to the action (B, A)."""
     first = [layer._replace(weight=layer.weight[0], bias=layer.bias[0]) for layer in critics]
     outputs = values_of(first, features, actions)
     by_inputs = input_gradient(first, outputs, np.ones_like(outputs[-1]))

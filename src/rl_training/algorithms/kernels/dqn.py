@@ -1,6 +1,6 @@
-"""DQN's gradient by hand: the numbers of `dqn_loss` and autograd, several times faster for small networks.
+"""DQN's gradient in closed form: the numbers of autograd through `dqn_loss`, several times faster for small networks.
 
-The network's two passes are in `algorithms/kernels/mlp.py`; here are the targets and the gradient of the Huber loss
+The network's two passes are in `kernels/mlp.py`; here are the targets and the gradient of the Huber loss
 between them. `dqn_loss` stays the reference: a test holds this file to it, and `hparams.kernel: reference` uses it.
 
 It fits a tanh or ReLU MLP with one value per action on the CPU, double or not; dueling, noisy and distributional
@@ -9,48 +9,52 @@ networks take the reference.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
+from rl_training.algorithms.dqn import DQN, QStep
 from rl_training.algorithms.kernels.mlp import backward, encode, forward, is_plain, layers_of, mean
 from rl_training.algorithms.off_policy import Transitions
 from rl_training.models.action_values import ActionValues, QShape
 from rl_training.models.backbones.mlp import MLP
-from rl_training.types import ACTION_MASK, Array, DictSpec, SpaceSpec
+from rl_training.types import ACTION_MASK, DictSpec
 
 
-class Step(NamedTuple):
-    """What one batch gave, besides the gradient."""
-
-    loss: float
-    value_mean: float
-    errors: Array
-    """(B,) sizes."""
-
-
-def fits(network: ActionValues, observation_space: SpaceSpec) -> bool:
-    """Whether this kernel computes what the network computes."""
+def fits(dqn: DQN) -> bool:
+    """True if this kernel computes what the networks of `dqn` compute."""
+    observation_space = dqn.ctx.observation_space
     masked = isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
+    own = dqn.learners["q"].network is dqn.q
+    return own and not masked and all(map(is_plain_q, (dqn.q, dqn.targets["q"].network)))
+
+
+def is_plain_q(network: nn.Module) -> bool:
+    """True for an MLP on the CPU with one value per action."""
+    if type(network) is not ActionValues or network.shape != QShape(network.shape.actions):
+        return False
     on_cpu = all(parameter.device.type == "cpu" for parameter in network.parameters())
-    linear = type(network) is ActionValues and type(network.advantage) is nn.Linear and is_plain(network.backbone)
-    return network.shape == QShape(network.shape.actions) and linear and on_cpu and not masked
+    return on_cpu and type(network.advantage) is nn.Linear and is_plain(network.backbone)
 
 
-class DQNKernel:
-    """Loss and gradient of a batch for one network and its target."""
+class FastKernel:
+    """Loss and gradient of a batch for one network and its target; see `kernel_choice.Kernel`."""
 
-    def __init__(self, online: ActionValues, target: ActionValues, *, double: bool) -> None:
+    def __init__(self, dqn: DQN) -> None:
+        online, target = dqn.q, dqn.targets["q"].network
+        assert isinstance(target, ActionValues)
         assert isinstance(online.backbone, MLP)
         assert isinstance(target.backbone, MLP)
         self.backbone = online.backbone
         self.online = layers_of(online.backbone, online.advantage)
         self.target = layers_of(target.backbone, target.advantage)
-        self.double = double
+        self.double = dqn.hp.double
 
-    @np.errstate(all="ignore")  # a number that is none is the guard's to report, by name
-    def gradient(self, rows: Transitions) -> Step:
+    @np.errstate(all="ignore")  # the guard reports non-finite values, and names the tensor
+    def gradient(self, name: str, loss: Callable[..., Any], rows: Transitions) -> Any:
         """Write the gradient of the mean of `dqn_loss` into the parameters' gradients."""
         obs, next_obs = encode(self.backbone, rows.obs), encode(self.backbone, rows.next_obs)
         batch, count = np.arange(len(obs)), len(obs)
@@ -73,4 +77,4 @@ class DQNKernel:
         gradient = np.zeros_like(outputs[-1])
         gradient[batch, actions] = by_value
         backward(self.online, outputs, gradient)
-        return Step(mean(losses), mean(values), sizes)
+        return QStep(mean(losses), mean(values), float(sizes.mean()), torch.from_numpy(sizes))

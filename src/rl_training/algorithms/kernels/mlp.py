@@ -1,9 +1,8 @@
-"""An MLP's forward and backward pass by hand, in NumPy over views of its torch parameters.
+"""Forward and backward pass of an MLP in NumPy, over views of its torch parameters.
 
-For a 64 x 64 network torch spends most of a minibatch launching tiny operations. The kernels of the algorithms
-(`ppo_kernel.py`, `dqn_kernel.py`, `sac_kernel.py`, `td3_kernel.py`) put their own loss between `forward` and
-`backward`; gradients land straight in the flat vector that Adam reads. Ensembles of E critics go the same way, with a
-first axis of E.
+For a 64 x 64 network torch spends most of a minibatch launching tiny operations. The other files of this
+folder put their own loss between `forward` and `backward`; gradients are written straight into the flat vector that
+Adam reads. Ensembles of E critics take the same functions, with a first axis of E.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from rl_training.types import Array
 
 
 class Linear(NamedTuple):
-    """A layer's weights (out, in), its bias, where their gradients go, and the activation behind it.
+    """A layer's weights (out, in), its bias, where their gradients go, and the activation after it.
 
-    The arrays are views of the parameters and of their gradients; of an ensemble they are (E, out, in), biases
+    The arrays are views of the parameters and of their gradients; for an ensemble they are (E, out, in), biases
     (E, 1, out) and their gradients (E, out).
     """
 
@@ -34,7 +33,7 @@ class Linear(NamedTuple):
 
 
 def is_plain(backbone: nn.Module) -> bool:
-    """An MLP of linear layers with one activation the kernel knows behind each."""
+    """An MLP of linear layers with a known activation after each."""
     if type(backbone) is not MLP:
         return False
     layers = list(backbone.layers)
@@ -51,8 +50,8 @@ def encode(backbone: MLP, obs: TensorObs) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def is_plain_ensemble(critics: QCritics) -> bool:
-    """Critics of linear layers with one activation the kernel knows behind each."""
+def is_plain_ensemble(critics: nn.Module) -> bool:
+    """Critics of linear layers with a known activation after each."""
     if type(critics) is not QCritics or critics.encoder is None:
         return False
     layers = [*critics.layers, critics.output]
@@ -76,7 +75,7 @@ def linear_of(layer: nn.Linear | EnsembleLinear, following: nn.Module | None) ->
     assert layer.bias.grad is not None
     arrays = (layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
     weight, bias, weight_grad, bias_grad = (tensor.numpy() for tensor in arrays)
-    if isinstance(layer, EnsembleLinear):  # which keeps (E, in, out), and biases ready to be added
+    if isinstance(layer, EnsembleLinear):  # stores weights as (E, in, out) and biases as (E, 1, out)
         weight, weight_grad, bias_grad = weight.swapaxes(1, 2), weight_grad.swapaxes(1, 2), bias_grad[:, 0]
     return Linear(weight, bias, weight_grad, bias_grad, activation_of(following))
 
@@ -88,7 +87,7 @@ def activation_of(module: nn.Module | None) -> Literal["tanh", "relu"] | None:
 
 
 def forward(layers: list[Linear], features: Array) -> list[Array]:
-    """The input and the output of every layer, (B, width) each; (E, B, width) of an ensemble."""
+    """The input and the output of every layer, (B, width) each; (E, B, width) for an ensemble."""
     outputs = [features]
     for layer in layers:
         y = outputs[-1] @ layer.weight.swapaxes(-1, -2)
@@ -114,7 +113,7 @@ def backward(layers: list[Linear], outputs: list[Array], gradient: Array) -> Non
 
 
 def input_gradient(layers: list[Linear], outputs: list[Array], gradient: Array) -> Array:
-    """The gradient with respect to the input, (E, B, inputs) of an ensemble; that of the layers stays as it is."""
+    """Gradient with respect to the input, (E, B, inputs) for an ensemble; gradients of the layers stay untouched."""
     for layer, y in zip(reversed(layers), reversed(outputs[1:]), strict=True):
         multiply_slope(gradient, layer, y)
         gradient = gradient @ layer.weight
@@ -122,7 +121,7 @@ def input_gradient(layers: list[Linear], outputs: list[Array], gradient: Array) 
 
 
 def multiply_slope(gradient: Array, layer: Linear, y: Array) -> None:
-    """From behind a layer's activation, whose values are y, to before it; in place."""
+    """Multiply a gradient by the derivative of a layer's activation, whose values are y; in place."""
     if layer.activation == "tanh":
         slope = y * y
         np.subtract(1.0, slope, out=slope)

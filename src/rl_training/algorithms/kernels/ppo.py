@@ -1,7 +1,7 @@
-"""PPO's gradient by hand: the numbers of `ppo_loss` and autograd, about three times faster for small networks.
+"""PPO's gradient in closed form: the numbers of autograd through `ppo_loss`, three times faster for small networks.
 
-The network's two passes are in `algorithms/kernels/mlp.py`; here is the gradient of the loss between them. `ppo_loss`
-stays the reference: a test holds this file to it, and `hparams.kernel: reference` uses it.
+The network's two passes are in `kernels/mlp.py`; here is the gradient of the loss between them. `ppo_loss` stays the
+reference: a test holds this file to it, and `hparams.kernel: reference` uses it.
 
 It fits two separate tanh or ReLU MLPs with a categorical or Gaussian head on the CPU; everything else takes the
 reference.
@@ -10,26 +10,20 @@ reference.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from torch import nn
 
 from rl_training.algorithms.kernels.mlp import backward, encode, forward, is_plain, layers_of, mean
 from rl_training.algorithms.on_policy import Rollout
+from rl_training.algorithms.ppo import PPO, Coefficients
 from rl_training.models.backbones.mlp import MLP
-from rl_training.models.heads import HALF_LOG_2PI, CategoricalHead, GaussianHead, ValueHead
+from rl_training.models.heads import CategoricalHead, GaussianHead, ValueHead
 from rl_training.models.networks import ActorCritic
-from rl_training.types import ACTION_MASK, Array, DictSpec, SpaceSpec
-
-
-class Coefficients(NamedTuple):
-    """The numbers of `ppo_loss`."""
-
-    clip_coef: float
-    ent_coef: float
-    vf_coef: float
-    clip_vf: float | None
+from rl_training.numerics.stable import HALF_LOG_2PI
+from rl_training.types import ACTION_MASK, Array, DictSpec
 
 
 class Rows(NamedTuple):
@@ -43,7 +37,7 @@ class Rows(NamedTuple):
 
 
 class HeadGradient(NamedTuple):
-    """Losses of the policy, and the gradient of the total with respect to what the head put out."""
+    """Losses of the policy, and the gradient of the total with respect to the outputs of the head."""
 
     losses: dict[str, float]
     """policy_loss, entropy_loss, approx_kl, clip_fraction"""
@@ -53,25 +47,27 @@ class HeadGradient(NamedTuple):
     """(A,) with respect to the log standard deviations of a Gaussian."""
 
 
-def fits(network: ActorCritic, observation_space: SpaceSpec) -> bool:
-    """Whether this kernel computes what the network computes."""
+def fits(ppo: PPO) -> bool:
+    """True if this kernel computes what the network of `ppo` computes, and no gradients are accumulated."""
+    network, observation_space = ppo.network, ppo.ctx.observation_space
     masked = isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
     separate = network.actor is not network.critic and all(map(is_plain, (network.actor, network.critic)))
     head = type(network.action_head) in (CategoricalHead, GaussianHead) and type(network.value_head) is ValueHead
     outputs = (cast(nn.Module, network.action_head.output), network.value_head.output)
     on_cpu = all(parameter.device.type == "cpu" for parameter in network.parameters())
-    linear = all(type(output) is nn.Linear for output in outputs)
-    return type(network) is ActorCritic and separate and head and linear and on_cpu and not masked
+    plain = type(network) is ActorCritic and all(type(output) is nn.Linear for output in outputs)
+    return ppo.hp.grad_accumulation == 1 and plain and separate and head and on_cpu and not masked
 
 
-class PPOKernel:
-    """Loss and gradient of a minibatch for one network."""
+class FastKernel:
+    """Loss and gradient of a minibatch for one network; see `kernel_choice.Kernel`."""
 
-    def __init__(self, network: ActorCritic, normalize_advantage: bool) -> None:
+    def __init__(self, ppo: PPO) -> None:
+        network = ppo.network
         assert isinstance(network.actor, MLP)
         assert isinstance(network.critic, MLP)
         self.backbone = network.actor
-        self.normalize_advantage = normalize_advantage
+        self.normalize_advantage = ppo.hp.normalize_advantage
         self.actor = layers_of(network.actor, cast(nn.Module, network.action_head.output))
         self.critic = layers_of(network.critic, network.value_head.output)
         self.log_std: Array | None = None
@@ -80,8 +76,8 @@ class PPOKernel:
             self.log_std = network.action_head.log_std.detach().numpy()
             self.log_std_grad = network.action_head.log_std.grad.numpy()
 
-    @np.errstate(all="ignore")  # a number that is none is the guard's to report, by name
-    def gradient(self, minibatch: Rollout, coefficients: Coefficients) -> dict[str, float]:
+    @np.errstate(all="ignore")  # the guard reports non-finite values, and names the tensor
+    def gradient(self, name: str, loss: Callable[..., Any], minibatch: Rollout, coefficients: Coefficients) -> Any:
         """Write the gradient of `ppo_loss` into the parameters' gradients; returns what `ppo_loss` returns."""
         features = encode(self.backbone, minibatch.obs)
         advantages = minibatch.advantages.numpy()
@@ -110,7 +106,7 @@ class PPOKernel:
 
 
 def surrogate(logprobs: Array, rows: Rows, clip_coef: float) -> tuple[Array, dict[str, float]]:
-    """(d policy_loss / d logprobs (B,), policy_loss and what describes the step)."""
+    """(d policy_loss / d logprobs (B,), policy_loss, approx_kl and clip_fraction)."""
     advantages = rows.advantages
     log_ratio = logprobs - rows.old_logprobs
     ratio = np.exp(log_ratio)
@@ -134,7 +130,7 @@ def surrogate(logprobs: Array, rows: Rows, clip_coef: float) -> tuple[Array, dic
 
 
 def categorical_gradient(logits: Array, rows: Rows, coefficients: Coefficients) -> HeadGradient:
-    """Loss and gradient of a categorical policy. Inside, actions run along the first axis: long rows are fast ones."""
+    """Loss and gradient of a categorical policy. Inside, actions run along the first axis: long rows are fast."""
     chosen = (rows.actions, np.arange(len(logits)))
     log_probabilities = log_softmax(np.ascontiguousarray(logits.T))  # (A, B)
     probabilities = np.exp(log_probabilities)

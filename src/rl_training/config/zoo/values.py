@@ -1,7 +1,7 @@
-"""Values of a hyperparameter file of the SB3 Zoo, read without evaluating any of them.
+"""Values in hyperparameter files of the SB3 Zoo, parsed without evaluating any of them.
 
-The Zoo writes Python in places: `policy_kwargs: "dict(net_arch=[64, 64], activation_fn=nn.ReLU)"`. Here such a text is
-parsed to a syntax tree, of which numbers, texts, lists, mappings and dotted names are accepted; a name stays a name.
+Some values are Python source: `policy_kwargs: "dict(net_arch=[64, 64], activation_fn=nn.ReLU)"`. Such a text is parsed
+to a syntax tree, of which numbers, strings, lists, mappings and dotted names are accepted; a name is never looked up.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rl_training.config.yaml_reader import Document, parse_yaml, read_text, shor
 from rl_training.types import ConfigError
 
 MAX_EXPRESSION = 2_000
-"""Characters of a text that is parsed as Python."""
+"""Longest text that is parsed as Python, in characters."""
 LINEAR = "lin_"
-"""The Zoo's mark of a value that falls to 0 over the run: lin_3e-4."""
+"""The Zoo's prefix for a value that decreases linearly to 0 over the run: lin_3e-4."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A dotted name that a file mentions (`nn.ReLU`); nothing is imported."""
+    """A dotted name in a file (`nn.ReLU`); nothing is imported."""
 
     text: str
 
@@ -36,13 +36,14 @@ class Name:
 
 
 def read_zoo(path: str | Path) -> Document:
-    """A file of the Zoo: environment ids to mappings. YAML's own tags (`!!float 1e6`) are read, others refused."""
+    """A file of the Zoo: environment ids to mappings. YAML's core tags (`!!float 1e6`) are accepted, others refused."""
     path = Path(path)
     return parse_yaml(read_text(path, str(path)), str(path), core_tags=True)
 
 
 def literal(value: Any) -> Any:
-    """A value that may be a text with a Python literal, `dict(...)` or dotted names in it; ValueError otherwise."""
+    """The value of a text that holds a Python literal, `dict(...)` or dotted names, ValueError for any other text;
+    values that are not texts are returned unchanged."""
     if not isinstance(value, str):
         return value
     if len(value) > MAX_EXPRESSION:
@@ -75,13 +76,13 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _is_dict_call(node: ast.Call) -> bool:
-    """`dict(a=1, b=2)`, without `**`."""
+    """Whether a call is `dict(a=1, b=2)`, without `**`."""
     is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict"
     return is_dict and not node.args and all(keyword.arg is not None for keyword in node.keywords)
 
 
 def number(value: Any, what: str) -> float:
-    """A number, also one in quotes."""
+    """A number, which may be in quotes."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = float(value)
@@ -99,7 +100,7 @@ def whole(value: Any, what: str) -> int:
 
 
 def positive(value: Any, what: str) -> int:
-    """A whole number from 1 on."""
+    """A whole number of at least 1."""
     result = whole(value, what)
     if result < 1:
         raise ConfigError(f"{what} must be at least 1, not {result}")
@@ -107,14 +108,14 @@ def positive(value: Any, what: str) -> int:
 
 
 def scheduled(value: Any, what: str) -> float | dict[str, Any]:
-    """A number, or the linear schedule behind `lin_3e-4`."""
+    """A number, or the linear schedule that `lin_3e-4` stands for."""
     if isinstance(value, str) and value.startswith(LINEAR):
         return {"type": "linear", "start": number(value.removeprefix(LINEAR), what), "end": 0.0}
     return number(value, what)
 
 
 def switch(value: Any, what: str) -> bool:
-    """True or false."""
+    """A boolean."""
     if not isinstance(value, bool):
         raise ConfigError(f"{what}: expected true or false, got {shorten(value)}")
     return value

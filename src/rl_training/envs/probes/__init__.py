@@ -1,4 +1,4 @@
-"""Probe environments: tiny problems whose answers are known, so that a learner can be held to numbers."""
+"""Probe environments: tiny problems with known solutions, which test an algorithm against exact numbers."""
 
 from rl_training.envs.probes.catalogue import LQR_GAIN, PROBES, Probe, register_probes
 from rl_training.envs.probes.control import (

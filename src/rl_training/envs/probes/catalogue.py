@@ -1,4 +1,4 @@
-"""`PROBES`: every probe environment with the values, actions and returns that a correct learner finds in it.
+"""`PROBES`: every probe environment with its known optimal values, actions and returns.
 
 The ids are ordinary Gymnasium ids, registered when `rl_training.envs` is imported.
 """
@@ -35,12 +35,12 @@ from rl_training.envs.probes.memory import CueMemory, RepeatPrevious
 from rl_training.types import Array
 
 Known = tuple[tuple[Any, Any], ...]
-"""Pairs of a single observation, as the environment gives it, and what is known there."""
+"""Pairs of a single observation, as the environment returns it, and the known quantity there."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One probe and what a correct learner finds in it, for the best policy at discount `gamma`."""
+    """One probe environment and its known optimal solution at discount `gamma`."""
 
     id: str
     env: type[gym.Env[Any, Any]]
@@ -48,16 +48,16 @@ class Probe:
     max_episode_steps: int | None = None
     gamma: float = 0.9
     values: Known = ()
-    """V of these observations."""
+    """Optimal V at these observations."""
     q_values: Known = ()
-    """Q of these observations, one number per action."""
+    """Optimal Q at these observations, one number per action."""
     best_actions: Known = ()
-    """The action to take in these observations."""
+    """Optimal action at these observations."""
     action_probabilities: tuple[float, ...] = ()
-    """With the entropy temperature `temperature`, the best stochastic policy."""
+    """Optimal stochastic policy at the entropy temperature `temperature`."""
     temperature: float = 0.0
     best_return: float | None = None
-    """Mean undiscounted return of the best policy; None where it depends on the start."""
+    """Mean undiscounted return of the optimal policy; None if it depends on the initial state."""
     needs_memory: bool = False
 
     @property
@@ -78,7 +78,7 @@ def _stay_switch(id: str, limit: int) -> Probe:
 
 
 def _bits_to_flip(count: int) -> dict[str, Array]:
-    """Fifteen bits of which the first `count` are wrong."""
+    """Observation of fifteen bits, of which the first `count` differ from the goal."""
     goal = np.zeros(15, np.float32)
     goal[:count] = 1.0
     return goal_obs(np.zeros_like(goal), goal)
@@ -193,7 +193,7 @@ PROBES: dict[str, Probe] = {probe.id: probe for probe in _ALL}
 
 
 def register_probes() -> None:
-    """Make the probes known to Gymnasium; calling it again changes nothing."""
+    """Register the probes with Gymnasium; idempotent."""
     for probe in _ALL:
         if probe.id not in registry:
             gym.register(

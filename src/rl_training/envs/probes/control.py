@@ -1,4 +1,4 @@
-"""Probe environments of control: tiny problems without memory or goals, each for one thing a learner can get wrong."""
+"""Probe environments without memory or goals, each for one thing that an algorithm can get wrong."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RewardIsObs(ConstantReward):
 
 
 class Chain(gym.Env[Any, Any]):
-    """`length` states in a row, whatever the action; reward 1 on leaving the last. The observation is one-hot."""
+    """`length` states in a row, regardless of the action; reward 1 on leaving the last. One-hot observations."""
 
     def __init__(self, length: int = 5) -> None:
         self.length = length
@@ -78,14 +78,14 @@ class Chain(gym.Env[Any, Any]):
 
 
 class OneState(ConstantReward):
-    """One state, reward 1 for ever; only a time limit ends an episode."""
+    """One state, reward 1 per step; only a time limit ends an episode."""
 
     def step(self, action: Any) -> Step:
         return vector(0), 1.0, False, False, {}
 
 
 class Counting(gym.Env[Any, Any]):
-    """The observation counts 0, 1, 2, 3; the reward is the new count; the episode ends at 3, as `end` says."""
+    """The observation counts 0, 1, 2, 3; the reward is the new count; `end` says how the episode ends at 3."""
 
     def __init__(self, end: Literal["terminated", "truncated"] = "terminated") -> None:
         if end not in ("terminated", "truncated"):
@@ -124,7 +124,7 @@ class ObsTimesAction(RewardIsObs):
 
 
 class StaySwitch(gym.Env[Any, Any]):
-    """Two states for ever: staying (action 0) gives 1 in the first and 2 in the second, switching gives nothing."""
+    """Two states, no end: staying (action 0) gives 1 in the first and 2 in the second, switching gives nothing."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
@@ -142,9 +142,9 @@ class StaySwitch(gym.Env[Any, Any]):
 
 
 class MaskedArms(gym.Env[Any, Any]):
-    """One step, three arms that pay 0, 0.5 and 1; in half of the episodes the best is forbidden. Only the mask says so.
+    """One step, three arms that pay 0, 0.5 and 1; in half of the episodes the mask forbids the best one.
 
-    Taking a forbidden action is an error of the learner, and raised as one.
+    Only the mask tells which episodes these are. A forbidden action raises EnvError.
     """
 
     def __init__(self) -> None:

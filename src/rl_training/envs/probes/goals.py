@@ -1,5 +1,4 @@
-"""Goal environments among the probes: what is wanted is part of the observation, and the reward only says whether it is
-reached. Hopeless without hindsight once they are large, easy with it.
+"""Goal-conditioned probe environments with a sparse reward: too hard for random exploration, easy with hindsight (HER).
 
 Observations are Dicts with the keys observation, achieved_goal and desired_goal. `compute_reward` and
 `compute_terminated` work on single goals and on arrays of them, which is what hindsight replay needs.
@@ -20,19 +19,19 @@ Reset = tuple[dict[str, Array], dict[str, Any]]
 
 
 def goal_space(leaf: spaces.Box) -> spaces.Dict:
-    """Observation and both goals of one kind."""
+    """Dict space in which the observation and both goals have the same Box space."""
     return spaces.Dict({"observation": leaf, "achieved_goal": leaf, "desired_goal": leaf})
 
 
 def goal_obs(state: Array, goal: Array) -> dict[str, Array]:
-    """What is seen, what is reached, and what is wanted."""
+    """Dict observation in which the achieved goal is the state itself."""
     return {"observation": state.copy(), "achieved_goal": state.copy(), "desired_goal": goal.copy()}
 
 
 class BitFlip(gym.Env[Any, Any]):
-    """Flip one bit a step until the pattern is the wanted one: reward -1 a step, 0 for the last.
+    """Flip one bit per step until the bits equal the goal: reward -1 per step, 0 for the last.
 
-    A random policy meets the goal of `num_bits` bits with a chance of about num_bits / 2^num_bits an episode.
+    A random policy reaches the goal with a probability of about num_bits / 2^num_bits per episode.
     """
 
     def __init__(self, num_bits: int = 15) -> None:
@@ -58,7 +57,7 @@ class BitFlip(gym.Env[Any, Any]):
         return goal_obs(self.bits, self.goal), reward, reached, False, {"is_success": reached}
 
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: dict[str, Any]) -> Any:
-        """0 where the goal is reached, -1 elsewhere; (...,) of goals (..., bits)."""
+        """0 where the goal is reached, -1 elsewhere: shape (...,) for goals (..., num_bits)."""
         return self.compute_terminated(achieved_goal, desired_goal, info).astype(np.float32) - 1.0
 
     def compute_terminated(self, achieved_goal: Array, desired_goal: Array, info: dict[str, Any]) -> Any:
@@ -67,7 +66,7 @@ class BitFlip(gym.Env[Any, Any]):
 
 
 class PointReach(gym.Env[Any, Any]):
-    """A point in a square moves to a wanted place and stays there: reward 0 within `radius` of it, -1 elsewhere."""
+    """Move a point in a square to the goal and keep it there: reward 0 within `radius` of it, -1 elsewhere."""
 
     def __init__(self, radius: float = 0.1, speed: float = 0.2) -> None:
         self.observation_space = goal_space(spaces.Box(-1.0, 1.0, (2,), np.float32))
@@ -87,10 +86,10 @@ class PointReach(gym.Env[Any, Any]):
         return goal_obs(self.position, self.goal), reward, False, False, {"is_success": reward == 0.0}
 
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: dict[str, Any]) -> Any:
-        """0 where the goal is near enough, -1 elsewhere; (...,) of goals (..., 2)."""
+        """0 within `radius` of the goal, -1 elsewhere: shape (...,) for goals (..., 2)."""
         distance = np.linalg.norm(np.asarray(achieved_goal) - np.asarray(desired_goal), axis=-1)
         return (distance <= self.radius).astype(np.float32) - 1.0
 
     def compute_terminated(self, achieved_goal: Array, desired_goal: Array, info: dict[str, Any]) -> Any:
-        """Never: the point has to stay."""
+        """Always False: the point has to stay at the goal."""
         return np.zeros(np.shape(achieved_goal)[:-1], np.bool_)

@@ -1,4 +1,4 @@
-"""Probe environments that need memory: what the policy must know was seen earlier in the episode."""
+"""Probe environments that need memory: the policy depends on an observation from earlier in the episode."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rl_training.envs.probes.control import Reset, Step, real, vector
 
 
 class CueMemory(gym.Env[Any, Any]):
-    """A cue (-1 or 1), `blanks` empty observations, then a question: reward 1 for the action of the cue.
+    """A cue (-1 or 1), `blanks` empty observations, then a query: reward 1 for the action that matches the cue.
 
-    The observation is (cue, question). Without memory no policy gets more than 0.5 on average.
+    The observation is (cue, query). Without memory no policy gets more than 0.5 on average.
     """
 
     def __init__(self, blanks: int = 10) -> None:

@@ -1,6 +1,6 @@
-"""The memory that a vector environment shares with its workers: observations, rewards, ends, actions and progress.
+"""Memory shared by a vector environment and its workers: observations, rewards, end flags, actions and progress.
 
-It is an anonymous file without a name anywhere, so nothing is left behind however the processes end.
+It is an anonymous file, so nothing is left behind however the processes end.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-# While a worker builds, before the memory has its layout, its word of progress (`beats`) tells which environment it is
-# at: the index plus one, so that 0 means that it has not begun.
+# While a worker builds, before the memory has its layout, its word of `beats` holds the environment it is building: the
+# index plus one, so that 0 means that it has not begun.
 
 
 def tell_building(fd: int, worker: int, env_index: int) -> None:
-    """Called in a worker that turns to the next environment."""
+    """Record, in a worker, which environment it builds next."""
     os.pwrite(fd, _WORD.pack(env_index + 1), worker * _WORD.size)
 
 
@@ -47,7 +47,7 @@ def building_of(fd: int, worker: int) -> int | None:
 
 
 def clear_building(fd: int, worker: int) -> None:
-    """Before another process takes a worker's place."""
+    """Clear the record of a worker, before another process replaces it."""
     os.pwrite(fd, _WORD.pack(0), worker * _WORD.size)
 
 
@@ -55,7 +55,7 @@ class WorkerMemory:
     """Views of one shared mapping; every process that knows the spaces and the counts finds the same layout.
 
     `observations` mirrors the observation space with (N, ...) arrays. `actions` is None where the action space is not a
-    single array. Words of progress: `beats[w]` counts what worker w began, `busy[w]` is the environment it is in (-1
+    single array. Progress: `beats[w]` counts the calls that worker w began, `busy[w]` is the environment it is in (-1
     between commands), `steps[i]` the step of environment i's episode (0: it is being reset or has just been),
     `seeds[i]` the seed of that episode (-1: unknown), `resets[i]` how many resets its log has counted, begun ones
     included.
@@ -94,7 +94,7 @@ class WorkerMemory:
 
 
 class _Arena:
-    """Hands out arrays one after the other; without a buffer it only measures."""
+    """Allocates arrays one after the other; without a buffer it only measures the size."""
 
     def __init__(self, buffer: mmap.mmap | None) -> None:
         self.buffer = buffer
@@ -123,7 +123,7 @@ def check_fixed_size(space: spaces.Space[Any]) -> None:
 
 
 def copy_rows(tree: Any) -> Any:
-    """All rows of a tree of shared arrays, as memory of the caller's own."""
+    """A private copy of a tree of shared arrays."""
     if isinstance(tree, dict):
         return {key: copy_rows(child) for key, child in tree.items()}
     if isinstance(tree, tuple):
@@ -141,7 +141,7 @@ def row_of(tree: Any, index: int) -> Any:
 
 
 def copy_obs(tree: Any, obs: Any) -> Any:
-    """One environment's observation as memory of its own, with the dtypes of the tree."""
+    """A private copy of one environment's observation, with the dtypes of the tree."""
     if isinstance(tree, dict):
         return {key: copy_obs(child, obs[key]) for key, child in tree.items()}
     if isinstance(tree, tuple):
@@ -150,10 +150,10 @@ def copy_obs(tree: Any, obs: Any) -> Any:
 
 
 def write_row(tree: Any, index: int, obs: Any) -> None:
-    """Put one environment's observation into row `index`; refuse a shape or kind that is not the space's."""
+    """Write one environment's observation into row `index`; raises if its shape or kind of dtype is not the space's."""
     if isinstance(tree, np.ndarray):
         value = np.asarray(obs)
-        # a plain assignment would stretch (1,) over (4,) and cut 1.5 to 1: wrong observations instead of an error
+        # a plain assignment would broadcast (1,) to (4,) and truncate 1.5 to 1: wrong observations instead of an error
         if value.shape != tree.shape[1:]:
             raise ValueError(f"the observation has shape {value.shape}, the observation space says {tree.shape[1:]}")
         if value.dtype == tree.dtype:

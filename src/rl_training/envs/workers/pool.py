@@ -1,4 +1,4 @@
-"""The workers of one vector environment: start, replace, end them, and make an answer of whatever happens to them."""
+"""The workers of one vector environment: starts, replaces and ends them, and collects answers and failures."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from rl_training.types import EnvError, RLTrainingError
 START_TIMEOUT = 60.0
 """Seconds a worker may take to import and build one environment; longer where the step timeout is longer."""
 NOTICE_SECONDS = 10.0
-"""How long it may take before a line says which one it is."""
+"""Build time after which a line names the slow environment."""
 TICKS = 20
 MAX_TICK = 0.5
-"""A silent worker is looked at this many times per timeout, and at least every so many seconds."""
+"""A silent worker is checked TICKS times per timeout, and at least every MAX_TICK seconds."""
 
 
 class EnvWorkerError(EnvError):
-    """An environment in a worker failed: which one, how, and what leads there again."""
+    """An environment in a worker failed: which one, how, and what reproduces it."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class EnvWorkerError(EnvError):
         self.seed = seed
         """Seed of the episode; None if it is not known."""
         self.step = step
-        """Step of the episode that was executed, from 1; 0 is its reset, None is outside of both."""
+        """Step of the episode at which it failed, from 1; 0 is the reset, None is neither."""
         self.action = action
         """The action of that step."""
         self.worker_traceback = worker_traceback
@@ -79,13 +79,13 @@ class EnvWorkerError(EnvError):
 
 
 class Answer(NamedTuple):
-    """What came of one command in one worker."""
+    """Outcome of one command in one worker."""
 
     worker: WorkerProcess
     value: Any = None
     error: RLTrainingError | None = None
     lost: bool = False
-    """The worker is dead or hangs: it will not answer anything any more."""
+    """The worker is dead or hung and will not answer again."""
 
 
 class WorkerPool:
@@ -96,7 +96,7 @@ class WorkerPool:
         self.streams: list[tuple[int, int] | None] = []
         self._env_fns = env_fns
         self._ranges = ranges
-        self._consent = current()  # also of workers that are started again later
+        self._consent = current()  # restarted workers get the same
         self._owner = os.getpid()
         self._closed = False
         self._memory_fd = anonymous_file()
@@ -113,7 +113,7 @@ class WorkerPool:
         return WorkerProcess(self._server, index, self._ranges[index], self._memory_fd)
 
     def replace(self, index: int) -> WorkerProcess:
-        """A new process in the place of a worker, which is killed if it still lives."""
+        """Start a new process in place of a worker, which is killed if it is still alive."""
         self.workers[index].close(0.0)
         clear_building(self._memory_fd, index)
         if not self._server.alive:
@@ -125,7 +125,7 @@ class WorkerPool:
         return self.workers[index]
 
     def close(self, grace: float) -> None:
-        """Let the workers close their environments for `grace` seconds in all, then kill; safe to repeat."""
+        """Give the workers `grace` seconds in total to close their environments, then kill them; idempotent."""
         if self._closed or self._owner != os.getpid():
             return
         self._closed = True
@@ -143,7 +143,7 @@ class WorkerPool:
     def build(
         self, workers: Sequence[WorkerProcess], timeout: float, reset_counts: tuple[int, ...] = ()
     ) -> list[Built]:
-        """Build the environments of these workers, all at once; raises the first error."""
+        """Build the environments of these workers in parallel; raises the first error."""
         environ = {**ONE_THREAD, **os.environ}
         payloads = [
             Setup(
@@ -161,7 +161,7 @@ class WorkerPool:
         return self.ask(BUILD, workers, payloads, max(timeout, START_TIMEOUT))
 
     def attach(self, workers: Sequence[WorkerProcess], built: Built, num_envs: int) -> None:
-        """Map the shared memory in these workers, and here if it is the first time."""
+        """Map the shared memory in these workers and, the first time, in this process."""
         counts = (num_envs, len(self.workers))
         if self.memory is None:
             memory = WorkerMemory(self._memory_fd, built.observation_space, built.action_space, counts)
@@ -183,7 +183,7 @@ class WorkerPool:
         return [values[worker.index] for worker in workers]
 
     def answers(self, kind: bytes, workers: Sequence[WorkerProcess], timeout: float) -> Iterator[Answer]:
-        """One answer per worker, as they come. `timeout` bounds the seconds without progress, per worker.
+        """One answer per worker, as they arrive. `timeout` bounds the seconds without progress, per worker.
 
         Time in which this process itself was suspended does not count.
         """
@@ -225,7 +225,7 @@ class WorkerPool:
         return int(self.memory.beats[worker.index])
 
     def _building(self, worker: WorkerProcess) -> int:
-        """The environment that a worker builds at the moment, as far as it has said."""
+        """The environment that a worker is building, as far as it has reported."""
         index = building_of(self._memory_fd, worker.index)
         return worker.envs.start if index is None else index
 
@@ -246,7 +246,7 @@ class WorkerPool:
             return Answer(worker, value)
         failure = cast(Failure, value)
         if failure.error is not None and kind != STEP:
-            # an error of ours that was written for the user: as it would come without workers
+            # written for users: raised as it would be without workers
             return Answer(worker, error=failure.error)
         return Answer(worker, error=self._error(kind, worker, failure.cause, failure.traceback, failure.env_index))
 
@@ -270,10 +270,10 @@ class WorkerPool:
                 env_index = worker.envs.start
         step, seed = int(memory.steps[env_index]), int(memory.seeds[env_index])
         if kind == STEP and idle:
-            step += 1  # the worker was gone before it began
+            step += 1  # the worker died before it began the step
         stream = self.streams[env_index]
         if seed < 0 and stream is not None:
-            # failed inside a reset, before the log could say which seed it gave
+            # failed inside a reset, before the log could report its seed
             seed = reset_seed(*stream, max(int(memory.resets[env_index]) - 1, 0))
         return EnvWorkerError(
             env_index,
@@ -285,5 +285,5 @@ class WorkerPool:
 
 
 def say_slow(environment: str, seconds: float, timeout: float) -> None:
-    """One line to whoever waits for a vector environment to be built."""
+    """Tell the user which environment is slow to build."""
     sys.stderr.write(f"{environment} has been in its constructor for {seconds:.0f} s; it has {timeout:g} s\n")

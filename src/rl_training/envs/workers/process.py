@@ -1,24 +1,15 @@
-"""What runs in the processes beside the trainer: a small server that forks workers, and the worker itself.
-
-The server is a fresh interpreter that has imported Gymnasium and NumPy and never torch, so forking it is safe and
-quick. It does not run the user's `__main__` again: environments arrive pickled by value where they were defined there.
-When the trainer ends, however it ends, the server sees the end of its socket and takes every worker down with it.
-"""
+"""Runs in a worker process: builds, resets and steps environments at the trainer's command."""
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
-import gc
-import importlib
-import io
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, TypeGuard
 
 import gymnasium as gym
@@ -26,7 +17,6 @@ import gymnasium as gym
 from rl_training.envs.episode_log import Env, EpisodeLog
 from rl_training.envs.workers.memory import WorkerMemory, copy_obs, tell_building, write_row
 from rl_training.envs.workers.protocol import (
-    ANSWER,
     ATTACH,
     BUILD,
     CALL,
@@ -34,11 +24,8 @@ from rl_training.envs.workers.protocol import (
     CLOSE,
     DONE,
     FAILED,
-    REQUEST,
     RESET,
-    SPAWN,
     STEP,
-    STILL_RUNNING,
     TRACE_SIGNAL,
     Built,
     CallCommand,
@@ -52,116 +39,27 @@ from rl_training.envs.workers.protocol import (
     read_message,
 )
 from rl_training.system.error_text import TEXT_LIMIT, describe, message_of, traceback_text
-from rl_training.system.offspring import adopt_orphans, children_of, end_all, is_running, outlives
+from rl_training.system.offspring import adopt_orphans
 from rl_training.trust.consent import scope
 from rl_training.types import RLTrainingError
 
-PRELOAD = ("rl_training.envs.factory",)
-"""Imported once by the server instead of by every worker."""
-IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Sent to the whole process group by a terminal or a scheduler; only the trainer decides what follows from them."""
 TRACEBACK_FRAMES = 30
 PULSE_SECONDS = 0.05
-"""How often a replaying worker shows that it moves on."""
-
-
-# -- server -----------------------------------------------------------------------------------------------------------
-
-
-def serve(control_fd: int) -> None:
-    """Fork a worker for each request until the trainer is gone; then end every worker, even a stopped one."""
-    control = socket.socket(fileno=control_fd)
-    for number in IGNORED_SIGNALS:
-        # a handler, not SIG_IGN: programs that an environment starts would inherit that
-        signal.signal(number, lambda *_: None)
-        signal.siginterrupt(number, False)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED_SIGNALS)  # held back since before this process began
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # what an environment printed is not lost when its worker dies
-    for module in PRELOAD:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
-    children: set[int] = set()
-    adopt_orphans(True)
-    with suppress(ConnectionError):
-        while _serve_one(control, children):
-            continue
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
-    for pid in children:
-        os.waitpid(pid, 0)
-    end_orphans(set())
-
-
-def end_orphans(workers: set[int]) -> None:
-    """End what the environments of ended workers have left behind: this process has adopted it."""
-
-    def living() -> set[int]:
-        found = children_of(os.getpid()) - workers
-        return {pid for pid in found if is_running(pid) and not outlives(pid)}
-
-    end_all(living)
-
-
-def _serve_one(control: socket.socket, children: set[int]) -> bool:
-    request, fds, _, _ = socket.recv_fds(control, REQUEST.size, 3)
-    if not request:
-        return False
-    kind, pid = REQUEST.unpack(request)
-    if kind == SPAWN:
-        answer = _fork(control, fds)
-        if answer > 0:
-            children.add(answer)
-        for fd in fds:
-            os.close(fd)
-    else:
-        # waited for only when asked, so that a pid is never given to another process before the trainer is done with it
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        answer = os.waitstatus_to_exitcode(status) if ended else STILL_RUNNING
-        children.discard(ended)
-        if ended:
-            end_orphans(children)
-    control.sendall(ANSWER.pack(answer))
-    return True
-
-
-def _fork(control: socket.socket, fds: list[int]) -> int:
-    """The worker's pid, or minus the errno of a fork that failed. Does not return in the worker."""
-    server = os.getpid()
-    try:
-        pid = os.fork()
-    except OSError as error:
-        return -(error.errno or 1)
-    if pid:
-        return pid
-    code = 1
-    try:
-        control.close()
-        code = run_worker(server, *fds)
-    finally:
-        with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-# -- worker -----------------------------------------------------------------------------------------------------------
+"""Interval at which a replaying worker reports progress."""
 
 
 def run_worker(server: int, channel_fd: int, memory_fd: int, trace_fd: int) -> int:
-    """Obey the trainer until it says close or is gone. A crash leaves its traceback in `trace_fd`."""
+    """Execute commands until the trainer sends CLOSE or ends. A crash leaves its traceback in `trace_fd`."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, int(signal.SIGKILL))
     if os.getppid() != server:
         return 1
-    adopt_orphans(True)  # a daemon of a living worker stays below it; that of a dead one goes to the server
+    adopt_orphans(True)  # daemons of this worker's environments; the server adopts them when it dies
     os.set_blocking(trace_fd, False)
     faulthandler.enable(trace_fd, all_threads=False)
     faulthandler.register(TRACE_SIGNAL, trace_fd, all_threads=False)
-    # a process that an environment forks must not keep the channel open when this one has died
+    # a process forked by an environment must not keep the channel open after this one has died
     os.register_at_fork(after_in_child=lambda: os.close(channel_fd))
     try:
         Worker(channel_fd, memory_fd).run()
@@ -174,7 +72,7 @@ def run_worker(server: int, channel_fd: int, memory_fd: int, trace_fd: int) -> i
 
 
 class Worker:
-    """Several environments, stepped one after the other; results go to shared memory, infos into the answer."""
+    """Steps several environments one after the other; results go to shared memory, infos into the answer."""
 
     def __init__(self, channel_fd: int, memory_fd: int) -> None:
         self.channel_fd = channel_fd
@@ -182,13 +80,13 @@ class Worker:
         self.index = 0
         self.first = 0
         self.current = 0
-        """The environment at work, counted over all workers."""
+        """Index of the environment in use, counted over all workers."""
         self.lifetime = ExitStack()
-        """What lasts as long as this process."""
+        """Contexts that stay open as long as this process runs."""
         self.envs: list[Env] = []
         self.logs: list[EpisodeLog | None] = []
         self.replays = False
-        """The next reset continues open episodes and may take many steps."""
+        """Whether the next reset replays open episodes, which may take many steps."""
 
     def run(self) -> None:
         commands: dict[bytes, Callable[[Any], Any]] = {
@@ -252,7 +150,7 @@ class Worker:
         self.truncated = memory.truncated
         rows = slice(self.first, self.first + len(self.envs))
         self.actions: Any = None if memory.actions is None else memory.actions[rows]
-        # plain views: a word costs half of what it does through NumPy
+        # memoryviews: accessing a word costs half of what it does through NumPy
         self.beats = memory.beats.data
         self.busy = memory.busy.data
         self.steps = memory.steps.data
@@ -273,7 +171,7 @@ class Worker:
 
     def step(self, actions: list[Any] | None) -> list[EnvInfo]:
         infos = []
-        # copied: an environment may keep its action, and the shared rows change
+        # copied: an environment may keep its action, and the shared rows are overwritten
         rows: Any = self.actions.copy() if actions is None else actions
         index = self.first
         for env, action in zip(self.envs, rows, strict=True):
@@ -312,7 +210,7 @@ class Worker:
 
                 sys.stderr.write(console_redactor().traceback(traceback_text(error)))
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------------
 
     def _begin(self, index: int) -> None:
         self.current = index
@@ -337,7 +235,7 @@ class Worker:
 
     @contextmanager
     def _pulse(self) -> Iterator[None]:
-        """Count the steps of a replay as progress, so that the timeout is one of a step and not of the whole replay."""
+        """Count the steps of a replay as progress, so that the timeout applies to a step, not to the whole replay."""
         stop = threading.Event()
 
         def watch() -> None:
@@ -370,7 +268,7 @@ class Worker:
             if isinstance(result, list):
                 for index, item in enumerate(result, self.first):
                     self.current = item.env_index if isinstance(item, EnvInfo) else index
-                    dumps(item)  # raises again where it did, now with the environment known
+                    dumps(item)  # raises again, with `current` naming the environment
             raise
 
     def _failure(self, error: BaseException) -> Failure:
@@ -381,7 +279,7 @@ class Worker:
 
 
 def _travels(error: BaseException) -> TypeGuard[RLTrainingError]:
-    """Whether an error is one of ours, written to be read, and the same on the other side."""
+    """Whether an error is an RLTrainingError that is short and survives pickling unchanged."""
     if not isinstance(error, RLTrainingError):
         return False
     try:
@@ -392,7 +290,7 @@ def _travels(error: BaseException) -> TypeGuard[RLTrainingError]:
 
 
 def find_log(env: Env) -> EpisodeLog | None:
-    """The episode log in a stack of wrappers, if it has one."""
+    """The EpisodeLog in a stack of wrappers; None if it has none."""
     while not isinstance(env, EpisodeLog):
         if not isinstance(env, gym.Wrapper):
             return None

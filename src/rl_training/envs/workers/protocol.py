@@ -1,7 +1,7 @@
-"""What a vector environment and its workers say to each other: kinds of messages, their records, and how they travel.
+"""Messages between a vector environment and its workers: kinds, payload records and wire format.
 
-One answer for each command, never two commands at once. A message is a fixed header and, rarely, a pickled payload:
-actions, observations and rewards are in shared memory, so a step without infos is nine bytes there and nine back.
+Each command gets one answer, and at most one command is open. A message is a fixed header and, rarely, a pickled
+payload: actions, observations and rewards are in shared memory, so a step without infos is nine bytes each way.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from rl_training.trust.consent import Consent
 from rl_training.types import RLTrainingError
 
-# trainer <-> server: fixed size, file descriptors ride along
+# trainer <-> server: fixed size, with file descriptors attached
 REQUEST = struct.Struct("<cq")
 ANSWER = struct.Struct("<q")
 SPAWN, EXIT_CODE = b"s", b"x"
 STILL_RUNNING = 1 << 32
-"""Answer to EXIT_CODE that no exit code can be."""
+"""Answer to EXIT_CODE outside the range of exit codes."""
 
-# trainer <-> worker: kind, and the length of the payload that follows
+# trainer <-> worker: kind, and length of the payload that follows
 HEADER = struct.Struct("<cQ")
 BUILD, ATTACH, RESET, STEP, CALL, CLOSE = b"B", b"A", b"R", b"S", b"C", b"Q"
 DONE, FAILED = b"D", b"F"
 CHUNK = 1 << 16
 
 TRACE_SIGNAL = signal.SIGUSR1
-"""Makes a worker write where it is, for the error message of a hung one."""
+"""Makes a hung worker write its traceback, for the error message."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """All that a worker needs to build its environments as the trainer would have built them."""
+    """Everything a worker needs to build its environments as the trainer would."""
 
     worker: int
     first_env: int
@@ -47,14 +47,14 @@ class Setup:
     cwd: str
     environ: dict[str, str]
     consent: Consent
-    """Under which the trainer runs."""
+    """The consent that the trainer runs under."""
     reset_counts: tuple[int, ...] = ()
-    """After a restart: how many resets each environment has had, so that its seeds go on and do not repeat."""
+    """After a restart: how many resets each environment has had, so that its seeds continue and do not repeat."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a worker says of its environments."""
+    """A worker's answer to BUILD: properties of its environments."""
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
@@ -74,36 +74,36 @@ class ResetCommand(NamedTuple):
 
 
 class CallCommand(NamedTuple):
-    """A method or attribute of every environment of the worker, with arguments for each."""
+    """Call a method, or read an attribute, of every environment of the worker, with arguments for each."""
 
     name: str
     arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class Failure(NamedTuple):
-    """What went wrong in an environment, as its worker saw it."""
+    """A failed command: the environment it failed in, and why."""
 
     env_index: int
     cause: str
     traceback: str
     error: RLTrainingError | None
-    """The error itself where it is one of ours, written to be read."""
+    """The exception itself if it is an RLTrainingError, whose message is written for users."""
 
 
 class EnvInfo(NamedTuple):
-    """An info that is not empty, to be merged under the index of its environment."""
+    """A non-empty info dict and the index of its environment."""
 
     env_index: int
     info: dict[str, Any]
 
 
 def dumps_by_value(value: Any) -> bytes:
-    """Pickled with the code of what a script or notebook defines, which no other process can import."""
+    """Pickle with the code of what a script or notebook defines, which another process cannot import."""
     return bytes(ForkingPickler.dumps(CloudpickleWrapper(value)))
 
 
 def dumps(value: Any) -> bytes:
-    """Pickled the quick way where that works. Only for the way back: it trusts that the reader has the same modules."""
+    """Pickle by reference if possible, which is faster. Only for answers: the reader must have the same modules."""
     try:
         return bytes(ForkingPickler.dumps(value))
     except Exception:
@@ -120,7 +120,7 @@ def pack(kind: bytes, payload: bytes = b"") -> bytes:
 
 
 def read_message(read: Callable[[], bytes]) -> tuple[bytes, bytes]:
-    """(kind, payload) from as many `read()`s as it takes; `read` raises at the end of the channel."""
+    """(kind, payload) from as many `read()`s as needed; `read` raises at the end of the channel."""
     data = read()
     while len(data) < HEADER.size:
         data += read()

@@ -1,6 +1,6 @@
-"""The trainer's side of the worker processes: the server that forks them, and one handle per worker.
+"""Handles in the trainer: of the server process that forks workers, and of each worker.
 
-One server serves every vector environment of this process and ends with the last of them.
+One server is shared by all vector environments of this process and ends with the last of them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rl_training.envs.workers.protocol import (
     pack,
     read_message,
 )
-from rl_training.system.offspring import spared
+from rl_training.system.offspring import process_state, spared
 from rl_training.system.signals import shielded
 from rl_training.types import EnvError
 
 SERVER_TIMEOUT = 60.0
 """Seconds the server may take to start and fork; far more than it needs on a busy machine."""
 TRACE_SECONDS = 0.05
-"""What a hung worker gets to write where it is."""
+"""Time that a hung worker gets to write its traceback."""
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
-"""Libraries of numerics use one thread in workers, unless the user's variables say otherwise."""
+"""Numerical libraries use one thread per worker, unless the user's environment variables say otherwise."""
 
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -50,7 +50,7 @@ def _socketpair() -> tuple[socket.socket, socket.socket]:
 
 
 class WorkerServer:
-    """A process that forks workers on request and knows how they ended; see `worker_process.serve`."""
+    """Handle of the process that forks workers and reports their exit codes; it runs `fork_server.serve`."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -60,29 +60,29 @@ class WorkerServer:
         self._control.settimeout(SERVER_TIMEOUT)
         fd = theirs.fileno()
         path = [str(entry) for entry in sys.path]
-        code = f"import sys; sys.path[:] = {path}; from rl_training.envs.workers.process import serve; serve({fd})"
+        code = f"import sys; sys.path[:] = {path}; from rl_training.envs.workers.fork_server import serve; serve({fd})"
         flags = ["-O"] * sys.flags.optimize + [f"-W{option}" for option in sys.warnoptions]
         # a process that forks must not have threads, and the workers fill the cores already
         environ = {**os.environ, **ONE_THREAD}
-        with theirs, shielded():  # until it has handlers of its own
+        with theirs, shielded():  # until it has installed its own handlers
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", code], stdin=subprocess.DEVNULL, pass_fds=[fd], env=environ
             )
-        spared.add(self._process.pid)  # it sees the end of this process, and ends the workers and what they started
+        spared.add(self._process.pid)  # ends by itself with this process, and ends the workers and their children
 
     @property
     def alive(self) -> bool:
         return self._control.fileno() >= 0 and self._process.poll() is None
 
     def spawn(self, fds: Sequence[int]) -> int:
-        """Fork a worker that owns copies of these file descriptors; its pid."""
+        """Fork a worker that gets copies of these file descriptors; returns its pid."""
         pid = self._ask(SPAWN, 0, fds)
         if pid < 0:
             raise EnvError(f"cannot start an environment worker: {os.strerror(-pid)}; use fewer env.num_workers")
         return pid
 
     def exit_code(self, pid: int, timeout: float) -> int | None:
-        """How a worker ended (minus the signal that killed it); None while it runs, or if nobody knows any more."""
+        """Exit code of a worker, or minus the signal that killed it; None while it runs or if it cannot be known."""
         deadline = time.monotonic() + timeout
         with suppress(EnvError):
             while (code := self._ask(EXIT_CODE, pid)) == STILL_RUNNING:
@@ -121,7 +121,7 @@ _shared_lock = threading.Lock()
 
 
 def acquire_server() -> WorkerServer:
-    """The server of this process, started if there is none; give it back with `release_server`."""
+    """The shared server of this process, started if needed; pair each call with `release_server`."""
     global _shared
     with _shared_lock:
         if _shared is None or not _shared.alive:
@@ -131,7 +131,7 @@ def acquire_server() -> WorkerServer:
 
 
 def release_server(server: WorkerServer) -> None:
-    """The last one out ends the server."""
+    """Give a server back; it ends with its last user."""
     global _shared
     with _shared_lock:
         server.users -= 1
@@ -142,7 +142,7 @@ def release_server(server: WorkerServer) -> None:
 
 
 def _forget_in_forked_child() -> None:
-    """A forked copy of this process must not keep servers and workers alive when the original is gone."""
+    """A forked copy of this process must not keep servers and workers alive after the original has ended."""
     global _shared, _shared_lock
     _shared, _shared_lock = None, threading.Lock()
     for end in list(_sockets):
@@ -153,7 +153,7 @@ os.register_at_fork(after_in_child=_forget_in_forked_child)
 
 
 class WorkerProcess:
-    """One worker: messages with time limits, how it died, and its end."""
+    """Handle of one worker process: messages with timeouts, the cause of its death, and shutdown."""
 
     def __init__(self, server: WorkerServer, index: int, envs: range, memory_fd: int) -> None:
         self.index = index
@@ -178,7 +178,7 @@ class WorkerProcess:
         self._ended: int | None = None
 
     def send(self, kind: bytes, payload: bytes = b"", *, timeout: float) -> None:
-        """A worker that does not take it is `stuck`; one that is dead shows when its answer is awaited."""
+        """Send a command. A worker that does not read it becomes `stuck`; a dead one is noticed by `receive`."""
         if self._closed:
             return
         message = memoryview(pack(kind, payload))
@@ -194,7 +194,7 @@ class WorkerProcess:
             return
 
     def receive(self, timeout: float) -> tuple[bytes, bytes]:
-        """(kind, payload). Raises TimeoutError if the worker stops in the middle, ConnectionError if it died."""
+        """(kind, payload) of an answer. TimeoutError if the worker stops halfway, ConnectionError if it died."""
 
         def read() -> bytes:
             while True:
@@ -216,7 +216,7 @@ class WorkerProcess:
             raise TimeoutError
 
     def how_it_ended(self) -> str:
-        """The cause of a death, in words."""
+        """Why the worker process ended, in words."""
         code = self.exit_code(1.0)
         if code is None:
             return "lost its worker process"
@@ -229,28 +229,21 @@ class WorkerProcess:
 
     def how_it_hangs(self) -> tuple[str, str]:
         """(what a worker that does not answer is doing, its Python traceback or "")."""
-        if self._is_stopped():
+        if process_state(self.pid) in ("T", "t"):
             return "is stopped (SIGSTOP)", ""
-        self.trace()  # forget what an earlier signal to the group left
+        self.trace()  # discard what an earlier signal to the process group left
         self.signal(TRACE_SIGNAL)
         time.sleep(TRACE_SECONDS)
         return "hangs", self.trace()
 
-    def _is_stopped(self) -> bool:
-        try:
-            with open(f"/proc/{self.pid}/stat", encoding="utf-8", errors="replace") as file:
-                return file.read().rpartition(")")[2].split()[0] in "Tt"
-        except OSError:
-            return False
-
     def trace(self) -> str:
-        """What a crash or a trace request left behind."""
+        """The traceback that a crash or TRACE_SIGNAL left in the pipe; "" if there is none."""
         with suppress(BlockingIOError):
             return os.read(self._trace_fd, CHUNK).decode(errors="replace").strip()
         return ""
 
     def signal(self, number: int) -> None:
-        # the pid is this worker's as long as its server has not been asked for the exit code
+        # the pid cannot be reused as long as the server has not been asked for the exit code
         if self._ended is None and self._server.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -261,7 +254,7 @@ class WorkerProcess:
         return self._ended
 
     def close(self, deadline: float) -> None:
-        """Wait until `deadline` (monotonic) for the end that a CLOSE message asked for; then kill. Safe to repeat."""
+        """Wait until `deadline` (monotonic) for the worker to end after CLOSE, then kill it; idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -1,16 +1,14 @@
-"""Environments in worker processes, several in each: for environments whose step costs more than a message.
+"""`WorkerVectorEnv`: environments in worker processes, several in each, for steps that cost more than a message.
 
-What it returns is what `ResumableSyncVectorEnv` returns for the same environments, whatever the number of workers.
-Every way a worker can fail (raise, exit, crash, be killed, hang) ends in an `EnvWorkerError` that names the
-environment, or, where asked for, in a new worker; none leaves a process or shared memory behind. The other side is
-`worker_process`.
+It returns what `ResumableSyncVectorEnv` returns for the same environments, whatever the number of workers. However a
+worker fails (it raises, exits, crashes, is killed or hangs), the result is an `EnvWorkerError` that names the
+environment or, if asked for, a new worker; no process or shared memory is left behind. The workers run `process.py`.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,27 +18,27 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 
+from rl_training.envs.episode_log import check_num_envs
 from rl_training.envs.workers.memory import WorkerMemory, copy_rows, row_of
 from rl_training.envs.workers.pool import EnvWorkerError, WorkerPool
 from rl_training.envs.workers.protocol import CALL, RESET, STEP, CallCommand, EnvInfo, ResetCommand, dumps_by_value
 from rl_training.system.error_text import describe
-from rl_training.types import Array, ConfigError, EnvError, RLTrainingError, StateDict
+from rl_training.system.machine import usable_cores
+from rl_training.types import RESTART_INFO, Array, ConfigError, EnvError, RLTrainingError, StateDict
 
-__all__ = ["EnvWorkerError", "WorkerVectorEnv", "RESTART_INFO"]
+__all__ = ["EnvWorkerError", "WorkerVectorEnv"]
 
 CLOSE_GRACE = 5.0
-"""Seconds the workers get to close their environments."""
+"""Seconds that the workers get to close their environments."""
 ABORT_GRACE = 1.0
-"""The same after a failure, when somebody waits for the error."""
+"""The same after a failure, shorter because the error is raised only then."""
 MAX_RESTARTS = 5
-"""Restarts of one worker in a row, after which its failure is an error all the same."""
+"""Consecutive restarts of one worker after which its failure is raised."""
 QUIET_STEPS = 100
-"""Vector steps without a failure after which restarts are no longer in a row."""
-RESTART_INFO = "worker_restart"
-"""Info key of the rows whose step was lost with their worker: no transition happened there."""
+"""Vector steps without a failure after which the count of consecutive restarts starts again."""
 
 AWAITED = b"?"
-"""Stands for a command whose answers are being read: whoever is interrupted there cannot go on."""
+"""Sentinel for a command whose answers are being read: after an interruption there, only `close` is possible."""
 
 _log = logging.getLogger("rl_training.envs")
 
@@ -72,9 +70,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
         self._began = False
         self._num_steps = 0
         self._recent: dict[int, tuple[int, int]] = {}
-        """Worker to its restarts in a row and the vector step of the last one."""
+        """Worker to the number of its consecutive restarts and the vector step of the last one."""
         self._commanded: bytes | None = None
-        """The command that the workers have not all answered yet."""
+        """The command that not all workers have answered yet."""
         self._sent_actions: Any = None
         self._last_obs: Any = None
         self._loaded: list[StateDict] | None = None
@@ -116,14 +114,14 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """As SyncVectorEnv, `options["reset_mask"]` included."""
+        """As in SyncVectorEnv, including `options["reset_mask"]`."""
         seeds = self._seeds(seed)
         mask = np.ones(self.num_envs, np.bool_)
         if options is not None and "reset_mask" in options:
             options = dict(options)
             mask = np.asarray(options.pop("reset_mask"))
             if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
-                raise EnvError(f"reset_mask must be {self.num_envs} booleans, one of them True; not {mask!r}")
+                raise EnvError(f"reset_mask must be {self.num_envs} booleans, at least one of them True; not {mask!r}")
         commands = {
             worker.index: ResetCommand(seeds[_slice(worker.envs)], options, mask[_slice(worker.envs)].tolist())
             for worker in self._pool.workers
@@ -189,12 +187,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _observe(self) -> Any:
         if self.restart:
-            # apart from what the caller gets, who may write into it
+            # a separate copy: the caller may write into the one it gets
             self._last_obs = copy_rows(self._memory.observations)
         return copy_rows(self._memory.observations)
 
     def _merge(self, infos: dict[int, list[EnvInfo]]) -> dict[str, Any]:
-        """Gymnasium's layout, in the order of the environments, whoever answered first."""
+        """Merge to Gymnasium's layout, in the order of the environments, not of the answers."""
         merged: dict[str, Any] = {}
         for index in sorted(infos):
             for env_index, info in infos[index]:
@@ -204,7 +202,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
     # -- attributes ---------------------------------------------------------------------------------------------------
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """A method of every environment, or an attribute, looked up through its wrappers."""
+        """Call a method of every environment, or read an attribute, looked up through its wrappers."""
         return self._call_each(name, [(args, kwargs)] * self.num_envs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -236,17 +234,13 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
     # -- resume -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> StateDict:
-        """Where every environment is; see `EpisodeLog`."""
+        """The state of every environment; see `EpisodeLog`."""
         states = self.call("state_dict")
         return {"num_envs": self.num_envs, "envs": {str(index): state for index, state in enumerate(states)}}
 
     def load_state_dict(self, state: StateDict, /) -> None:
-        """The next `reset()` continues the open episodes, each worker replaying its own."""
-        if int(state["num_envs"]) != self.num_envs:
-            raise ConfigError(
-                f"the saved run has {state['num_envs']} environments, this one {self.num_envs}; "
-                "resume keeps env.num_envs"
-            )
+        """Restore a state; the next `reset()` continues the open episodes, replayed in the workers."""
+        check_num_envs(state, self.num_envs)
         states = [state["envs"][str(index)] for index in range(self.num_envs)]
         self._call_each("load_state_dict", [((one,), {}) for one in states])
         self._loaded = states
@@ -266,9 +260,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
             worker.send(kind, payloads.get(worker.index, b""), timeout=self._timeout)
 
     def _receive(self, *, tolerate: bool = False) -> tuple[dict[int, Any], dict[int, EnvWorkerError]]:
-        """What each worker answered, if anything, and with `tolerate` who failed; without, the first failure is raised.
+        """(answers by worker, failures by worker). Without `tolerate`, the first failure is raised.
 
-        A failed `call` is the caller's affair. Any other failure ends all workers: a step cannot be taken back.
+        A failed `call` leaves the workers running. Any other failure ends them all, because a step cannot be undone.
         """
         kind, self._commanded = self._commanded, AWAITED
         assert kind is not None
@@ -302,10 +296,10 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
         return list(iterate(self.action_space, self._sent_actions))[env_index]
 
     def _revive(self, index: int, error: EnvWorkerError, command: ResetCommand) -> list[EnvInfo]:
-        """Replace a failed worker and reset its environments; their infos."""
+        """Replace a failed worker and reset its environments; returns their infos."""
         self._commanded = AWAITED
         while True:
-            self._spend_restart(index, error)
+            self._count_restart(index, error)
             try:
                 infos = self._restart_worker(index, command)
             except EnvWorkerError as again:
@@ -317,7 +311,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
                 self._commanded = None
                 return infos
 
-    def _spend_restart(self, index: int, error: EnvWorkerError) -> None:
+    def _count_restart(self, index: int, error: EnvWorkerError) -> None:
         count, last = self._recent.get(index, (0, self._num_steps))
         count = count + 1 if self._num_steps - last <= QUIET_STEPS else 1
         if count > self._max_restarts:
@@ -333,7 +327,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
         counts = tuple(self._memory.resets[_slice(worker.envs)].tolist())
         (built,) = self._pool.build([worker], self._timeout, counts)
         if (built.observation_space, built.action_space) != (self.single_observation_space, self.single_action_space):
-            raise EnvError(f"environment {worker.envs.start} has other spaces when it is built again")
+            raise EnvError(f"environment {worker.envs.start} changed its spaces when it was built again")
         self._pool.attach([worker], built, self.num_envs)
         if self._loaded is not None:
             states: list[Any] = [((self._loaded[i],), {}) for i in worker.envs]
@@ -345,7 +339,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, Any]):
         self._pool.close(ABORT_GRACE)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End the workers within a few seconds, whatever they are doing."""
+        """End the workers, by force after a few seconds."""
         self._pool.close(CLOSE_GRACE)
 
 
@@ -354,7 +348,7 @@ def split(num_envs: int, num_workers: int | None) -> list[range]:
     if num_envs < 1:
         raise ConfigError("a vector environment needs at least one environment")
     if num_workers is None:
-        num_workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        num_workers = usable_cores()
     if num_workers < 1:
         raise ConfigError(f"env.num_workers must be at least 1, not {num_workers}")
     num_workers = min(num_workers, num_envs)

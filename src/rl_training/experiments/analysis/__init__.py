@@ -1,1 +1,1 @@
-"""What many runs say together: statistics, tables, figures, reports."""
+"""Analysis of many runs: statistics, tables, figures, reports, exports."""

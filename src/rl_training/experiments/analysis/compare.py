@@ -1,23 +1,31 @@
-"""Runs side by side: scores with their intervals, who is better, how soon a score was reached, what it cost.
+"""Compares runs: scores with intervals, probability of improvement, steps to a threshold, cost.
 
-Everything is computed from the rows of the index and the logs of the runs; nothing here prints or draws.
+Computed from rows of the index and from logs, into the records of `comparison`; nothing here prints or draws.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from rl_training.experiments.analysis.config_differences import Differences, config_differences, mixed
+from rl_training.experiments.analysis.comparison import (
+    Comparison,
+    Cost,
+    Improvement,
+    Metric,
+    MetricResult,
+    Profile,
+    Summary,
+)
+from rl_training.experiments.analysis.config_differences import config_differences, mixed
 from rl_training.experiments.analysis.curves import Curve, align, read_curve
 from rl_training.experiments.analysis.entries import Entry, Run, Selection
 from rl_training.experiments.analysis.statistics import (
-    Estimate,
     curve_band,
     estimate,
     iqm,
@@ -31,121 +39,15 @@ from rl_training.runs.index import REWARDS
 from rl_training.seeding import stream
 from rl_training.types import Array, ConfigError
 
+__all__ = ["OVERALL", "Comparison", "compare", "parse_metric", "record", "steps_to"]
+
 SCHEMA = 1
 MAX_PAIRED = 10
-"""Up to this many entries every pair is compared; of more, the best with each of the others."""
+"""Up to this many entries all pairs are compared; with more, the best with each of the others."""
 MAX_FIELDS = 5
-"""Fields that a note names."""
+"""Number of fields named in a note."""
 NUM_LEVELS = 101
 OVERALL = "all environments"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What runs are compared by."""
-
-    name: str
-    """As it was asked for, without the minus sign."""
-    logged: str | None
-    """Its name in the log; None for a column of the index, which has no curve."""
-    low_is_good: bool
-
-    def score(self, run: Run) -> float | None:
-        """The final value of a run; None where it has none, or none that is a number."""
-        value = run.row["results"].get(self.logged) if self.logged else find_key(self.name).of(run.row)
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-    def oriented(self, scores: Array) -> Array:
-        """Scores of which more is better."""
-        return -scores if self.low_is_good else scores
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What the runs of an entry say of one environment, or of all."""
-
-    entry: str
-    task: str
-    scores: tuple[float, ...]
-    iqm: Estimate
-    mean: Estimate
-    median: Estimate
-    reached: int | None = None
-    """Runs that came to the threshold."""
-    steps_to_threshold: float | None = None
-    """Median env steps until they did; None where half of the runs or more did not."""
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """How probable it is that a run of `entry` does better than one of `over`."""
-
-    entry: str
-    over: str
-    probability: Estimate
-
-    def turned(self) -> Improvement:
-        """The same from the other side: ties count half, so the two add up to 1."""
-        found = self.probability
-        low, high = (None if bound is None else 1.0 - bound for bound in (found.high, found.low))
-        return Improvement(self.over, self.entry, replace(found, value=1.0 - found.value, low=low, high=high))
-
-
-@dataclass(frozen=True)
-class Profile:
-    """The share of an entry's runs that score at least each level, with its interval."""
-
-    entry: str
-    share: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class MetricResult:
-    """Everything about one metric."""
-
-    metric: Metric
-    summaries: tuple[Summary, ...]
-    """One for each entry and environment."""
-    overall: tuple[Summary, ...]
-    """With several environments: over those that every entry has, scaled so that in each the worst run is 0, the best
-    1."""
-    thresholds: Mapping[str, float]
-    improvements: tuple[Improvement, ...]
-    levels: tuple[float, ...]
-    profiles: tuple[Profile, ...]
-    curves: Mapping[tuple[str, str], Sequence[Curve]] = field(repr=False)
-    """By entry and environment; for drawing."""
-
-    @property
-    def headline(self) -> tuple[Summary, ...]:
-        """One summary per entry where there is one: of the only environment, or of all together."""
-        return self.overall or (self.summaries if len({one.task for one in self.summaries}) == 1 else ())
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Medians over the runs of an entry; None where no run knows."""
-
-    entry: str
-    runs: int
-    seconds: float | None
-    steps_per_second: float | None
-    peak_memory_bytes: float | None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    entries: tuple[Entry, ...]
-    metrics: tuple[MetricResult, ...]
-    costs: tuple[Cost, ...]
-    notes: tuple[str, ...]
-    config_differences: Differences = field(default_factory=dict)
-
-    @property
-    def tasks(self) -> list[str]:
-        return sorted({run.task for entry in self.entries for run in entry.runs})
 
 
 def compare(
@@ -153,7 +55,8 @@ def compare(
 ) -> Comparison:
     """Compare entries by metrics, with aliases as in `rl list`: `reward`, `loss`, a logged name, a column.
 
-    With a minus sign in front low is good, as it is of every loss. `threshold`: env steps are counted until this score.
+    A leading minus sign means that lower is better, which is the default for losses. `threshold` is the score until
+    which env steps are counted.
     """
     entries, notes = selection.entries, list(selection.notes)
     results = []
@@ -172,7 +75,8 @@ def compare(
 
 
 def parse_metric(typed: str, runs: Sequence[Run]) -> Metric:
-    """`reward` is the evaluation where every run has one, else the training episodes; ConfigError for no number."""
+    """A metric by name. `reward` is the evaluation return if every run has one, else the training return; ConfigError
+    where no run has a number."""
     name = typed.removeprefix("-").strip()
     key = find_key(name)
     low_is_good = typed.startswith("-") or name.endswith("loss")
@@ -189,13 +93,13 @@ def parse_metric(typed: str, runs: Sequence[Run]) -> Metric:
 
 
 def steps_to(curve: Curve, threshold: float, *, low_is_good: bool = False) -> float:
-    """Env steps of the first logged point at least as good as the threshold; infinite where there is none."""
+    """Env steps of the first logged point that reaches the threshold; infinite if none does."""
     good = curve.values <= threshold if low_is_good else curve.values >= threshold
     return float(curve.steps[good.argmax()]) if good.any() else math.inf
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
-    """The whole as plain values: what `--json` prints and the report is made of."""
+    """A comparison as plain values, as `--json` prints it."""
     return {
         "schema": SCHEMA,
         "environments": comparison.tasks,
@@ -228,7 +132,7 @@ def _compare_by(metric: Metric, entries: Sequence[Entry], threshold: float | Non
     common = [task for task in tasks if all((label, task) in scores for label in labels)]
     several = len(tasks) > 1
     if len(common) < len(tasks) and len(labels) > 1:
-        notes.append(f"{len(common)} of {len(tasks)} environments are common to all entries; only those are summed up")
+        notes.append(f"{len(common)} of {len(tasks)} environments are common to all entries; only those are aggregated")
     good = _scaled(metric, scores) if several else {place: metric.oriented(values) for place, values in scores.items()}
     strata = {label: [good[label, task] for task in common] for label in labels if common}
     levels = _levels([values for tasks_of_one in strata.values() for values in tasks_of_one])
@@ -259,7 +163,7 @@ def _curves(
 def _scored(
     metric: Metric, entries: Sequence[Entry], notes: list[str]
 ) -> dict[tuple[str, str], list[tuple[Run, float]]]:
-    """Runs with their scores by entry and environment; those without a score are counted in the notes."""
+    """Runs with their scores by entry and environment; a note counts those without a score."""
     found: dict[tuple[str, str], list[tuple[Run, float]]] = {}
     for entry in entries:
         scores = [(run, metric.score(run)) for run in entry.runs]
@@ -274,8 +178,8 @@ def _scored(
 def _thresholds(
     metric: Metric, runs: Mapping[tuple[str, str], Sequence[tuple[Run, float]]], asked: float | None
 ) -> dict[str, float]:
-    """Per environment: what was asked for, else the `stop_at_return` that all runs share, else the median final score
-    of the weakest entry, which tells how much sooner the others were as good."""
+    """Per environment: the threshold that was asked for, else the `stop_at_return` that all runs share, else the median
+    final score of the weakest entry, which shows how much sooner the others reached it."""
     thresholds = {}
     for task in dict.fromkeys(task for _, task in runs):
         found = [scored for (_, place), scored in runs.items() if place == task]
@@ -293,7 +197,7 @@ def _stop_at_return(run: Run) -> float | None:
 
 
 def _scaled(metric: Metric, scores: Mapping[tuple[str, str], Array]) -> dict[tuple[str, str], Array]:
-    """Scores of each environment from 0, its worst run, to 1, its best; a half where all are the same."""
+    """Scores of each environment scaled from 0, its worst run, to 1, its best; 0.5 where all are equal."""
     scaled = {}
     for label, task in scores:
         together = metric.oriented(np.concatenate([values for (_, place), values in scores.items() if place == task]))
@@ -326,7 +230,7 @@ def _with_steps(
 
 
 def _improvements(labels: Sequence[str], scores: Mapping[tuple[str, str], Array]) -> tuple[Improvement, ...]:
-    """Each pair on the environments that both have."""
+    """Probability of improvement of each pair of entries, on the environments that both have."""
     pairs = list(combinations(labels, 2))
     if len(labels) > MAX_PAIRED:
         everything = {label: np.concatenate([v for (one, _), v in scores.items() if one == label]) for label in labels}

@@ -1,4 +1,4 @@
-"""How the configs of entries differ, so that a reader knows what is compared. Reads rows of the index alone."""
+"""Differences between the configs of entries, from rows of the index."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from rl_training.experiments.keeping.filters import flat
 from rl_training.system.terminal_text import readable
 
 NOT_VARIED = ("seed", "name", "tags", "output_dir", "env_id", "version", "base")
-"""Fields of the config that are no hyperparameters."""
+"""Config fields that are not hyperparameters."""
 MAX_VALUES = 4
-"""Values of a field that are written out where the runs of one entry have several."""
+"""Maximum number of values written out where the runs of one entry differ."""
 Differences = Mapping[str, Mapping[str, str]]
-"""Field to the text of its value by the label of the entry."""
+"""Field to a mapping from entry label to the text of its value."""
 
 
 def varied(runs: Sequence[Run]) -> list[str]:
-    """Dotted names of the fields that differ between the configs of runs."""
+    """Dotted names of the config fields that differ between runs."""
     configs = [_fields(run) for run in runs]
     names = dict.fromkeys(name for one in configs for name in one)
     return [name for name in names if len({repr(one.get(name)) for one in configs}) > 1]
 
 
 def config_differences(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
-    """The fields that do not have the same values in every entry. A field that an entry does not have is "-"."""
+    """The fields whose values differ between entries; a missing field is "-"."""
     values = {entry.label: _values(entry) for entry in entries}
     names = dict.fromkeys(name for fields in values.values() for name in fields)
     found = {name: {label: fields.get(name, ["-"]) for label, fields in values.items()} for name in names}
@@ -42,7 +42,7 @@ def mixed(entry: Entry) -> list[str]:
 
 
 def _values(entry: Entry) -> dict[str, list[str]]:
-    """Field to the different values that the runs of an entry have."""
+    """Field to the distinct values among the runs of an entry."""
     configs = [_fields(run) for run in entry.runs]
     names = dict.fromkeys(name for one in configs for name in one)
     return {name: list(dict.fromkeys(value_text(one.get(name, "-")) for one in configs)) for name in names}

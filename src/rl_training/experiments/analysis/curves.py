@@ -1,4 +1,4 @@
-"""Learning curves read from run directories, and brought onto one axis so that runs can be compared point by point."""
+"""Learning curves read from run directories, and interpolated to a common grid so that runs can be aggregated."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from rl_training.system.json_lines import number_of, read_rows, steps_of
 from rl_training.types import Array
 
 MAX_POINTS = 200
-"""Points of a common grid: more than a plot can show."""
+"""Maximum number of points of a common grid: more than a plot can resolve."""
 EVAL = "eval/"
-"""What the metrics of an evaluation begin with, outside evals.jsonl."""
+"""Prefix of evaluation metrics, except in evals.jsonl."""
 EVALUATION, TRAINING = "eval/return_mean", "rollout/return_mean"
-"""What a run is scored by: its evaluations or, where it has none, its training episodes."""
+"""The metrics by which a run is scored: its evaluations or, where it has none, its training episodes."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One run: a value at each of its env steps, which only go up."""
+    """The curve of one run: values at increasing env steps."""
 
     steps: Array
     values: Array
 
 
 def read_curve(run: Path, metric: str = EVALUATION) -> Curve:
-    """The values of a metric in a run's log, without NaN; empty where the run never logged it.
+    """The finite values of a metric in a run's log; empty where the run never logged it.
 
-    The evaluation at the start, which is in evals.jsonl alone, is the first point of a curve that has others.
+    The evaluation before training, which is only in evals.jsonl, becomes the first point of a non-empty curve.
     """
     points = dict(_points(run / "logs" / "metrics.jsonl", metric))
     if points and metric.startswith(EVAL):
@@ -41,7 +41,7 @@ def read_curve(run: Path, metric: str = EVALUATION) -> Curve:
 
 
 def _points(log: Path, name: str) -> Iterator[tuple[int, float]]:
-    """Env steps and value of each row of a log that has a finite one."""
+    """Env steps and value of each row that has a finite value."""
     for row in read_rows(log):
         step, value = steps_of(row), number_of(row, name)
         if step is not None and value is not None:
@@ -51,9 +51,8 @@ def _points(log: Path, name: str) -> Iterator[tuple[int, float]]:
 def align(curves: Sequence[Curve]) -> tuple[Array, Array]:
     """Env steps (points,) that every curve covers, and the curves there by linear interpolation (runs, points).
 
-    Runs that were logged at the same steps keep those steps. The grid ends where the shortest run does: beyond it the
-    runs that are left are another sample, and what stopped the others is often what they had learned. Empty where no
-    step is common to all.
+    Runs that were logged at the same steps keep those steps. The grid ends where the shortest run does: the runs that
+    continue beyond it are a biased sample, because runs often stop for a reason. Empty where no step is common to all.
     """
     first = max((curve.steps[0] for curve in curves if len(curve.steps)), default=0)
     last = min((curve.steps[-1] for curve in curves if len(curve.steps)), default=-1)

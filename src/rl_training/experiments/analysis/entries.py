@@ -1,7 +1,7 @@
-"""What a comparison is between: entries, each a label with its runs, found from what was typed.
+"""The sides of a comparison: entries, each a label with its runs, found from names, paths and filters.
 
-A run is an entry of its own, a group of seeds is one, a sweep has one per trial, and the runs that pass a filter are
-one. Split by a key, all runs are put together and every value of the key becomes an entry.
+A run is one entry, a group of seeds is one, a sweep has one per trial, and the runs that pass a filter are one. Split
+by a key, all runs are pooled and every value of the key becomes an entry.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from rl_training.system.terminal_text import readable
 from rl_training.types import RunError
 
 LABEL = 44
-"""Characters of a label in tables and plots; JSON has all of them."""
+"""Maximum characters of a label in tables and plots; JSON has the full label."""
 _OPERATOR = re.compile(r"[=<>~]")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory and its row as the index has it, large columns included."""
+    """A run directory and its full row of the index."""
 
     path: Path
     row: Row
 
     @property
     def task(self) -> str:
-        """The environment, with nothing in it that a page or a terminal would obey."""
+        """The environment, without control characters."""
         return readable(str(self.row["environment"]))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One side of a comparison."""
+    """One side of a comparison: a label and its runs."""
 
     label: str
     runs: tuple[Run, ...]
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was found, and what a reader must know of it."""
+    """The entries that were found, and notes for the reader."""
 
     entries: tuple[Entry, ...]
     notes: tuple[str, ...] = ()
@@ -59,9 +59,9 @@ class Selection:
 def find_entries(
     named: Sequence[str | Path], output_dir: str | Path = "runs", *, by: Sequence[str] = (), unfinished: bool = False
 ) -> Selection:
-    """The entries of runs, groups, sweeps and filters; RunError where one is nothing of these.
+    """The entries of runs, groups, sweeps and filters; RunError for a word that is none of these.
 
-    Of groups, sweeps and filters only finished runs count, unless `unfinished` ones are asked for.
+    Groups, sweeps and filters contribute only finished runs, unless `unfinished` is set.
     """
     notes: list[str] = []
     found = [entry for word in named for entry in _entries(str(word), Path(output_dir).expanduser(), notes)]
@@ -89,7 +89,7 @@ def shortened(label: str, limit: int = LABEL) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a config or a column in a few characters."""
+    """A value of a config or a column as short text."""
     return readable(f"{value:g}" if isinstance(value, float) else str(value))
 
 
@@ -97,7 +97,7 @@ def value_text(value: Any) -> str:
 
 
 def _entries(word: str, output_dir: Path, notes: list[str]) -> list[tuple[Entry, bool]]:
-    """What a word names, and whether that is a single run."""
+    """The entries that a word names, each with whether it is a single run."""
     try:
         found = find_runs(word, output_dir)
     except RunError:
@@ -142,7 +142,7 @@ def _runs_of(runs: SeedGroup | Sweep, members: Iterable[Member], known: dict[str
 
 
 def _split(entries: Sequence[Entry], by: Sequence[str]) -> list[Entry]:
-    """All runs together, one entry for every combination of the keys' values, in the order they turn up."""
+    """Pool all runs and make one entry for every combination of the keys' values, in order of appearance."""
     keys = {name: find_key(name) for name in by}
     runs = {run.path.resolve(): run for entry in entries for run in entry.runs}
     split: dict[str, list[Run]] = {}
@@ -156,7 +156,7 @@ def _split(entries: Sequence[Entry], by: Sequence[str]) -> list[Entry]:
 
 
 def _distinct(entries: Iterable[Entry]) -> list[Entry]:
-    """Equal labels get a number."""
+    """Number equal labels."""
     seen: dict[str, int] = {}
     distinct = []
     for entry in entries:

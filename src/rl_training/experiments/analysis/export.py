@@ -1,4 +1,4 @@
-"""Results for other tools: tables for papers and pages, rows for data frames, and the JSON layout of marl-eval."""
+"""Exports of a comparison: LaTeX and Markdown tables, CSV, JSON and Parquet rows, and the JSON layout of marl-eval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.experiments.analysis.compare import Comparison, Summary
+from rl_training.experiments.analysis.comparison import Comparison, Summary
 from rl_training.experiments.analysis.curves import read_curve
 from rl_training.experiments.analysis.entries import Run
 from rl_training.experiments.analysis.tables import Table, latex, markdown, paper_table
@@ -28,14 +28,14 @@ ROW_FORMATS = ("csv", "json", "parquet")
 MARL_EVAL = "marl-eval"
 FORMATS = (*TEXT_FORMATS, *ROW_FORMATS, MARL_EVAL)
 FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
-"""How a cell begins that a spreadsheet evaluates, full-width signs included."""
+"""Start of a cell that a spreadsheet evaluates as a formula, full-width signs included."""
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[-+]?inf", re.IGNORECASE)
 CONTENTS = ("summary", "runs", "curves")
 """A row per entry and environment; a row per run; a row per run, metric and logged point."""
 
 
 def export(comparison: Comparison, form: str, content: str | None = None) -> bytes:
-    """A comparison in one of FORMATS. Without `content`, papers get the summary and data frames the runs."""
+    """A comparison in one of FORMATS. The default `content` is the summary for tables, and the runs for rows."""
     if form == MARL_EVAL:
         return _json(marl_eval(comparison))
     content = content or ("summary" if form in TEXT_FORMATS else "runs")
@@ -47,14 +47,14 @@ def export(comparison: Comparison, form: str, content: str | None = None) -> byt
 
 
 def rows_of(comparison: Comparison, content: str) -> list[Row]:
-    """Flat rows, all with the same keys."""
+    """Flat rows with the same keys."""
     return {"summary": _summary_rows, "runs": _run_rows, "curves": _curve_rows}[content](comparison)
 
 
 def marl_eval(comparison: Comparison) -> dict[str, Any]:
-    """Evaluations as marl-eval reads them: environment, task, algorithm (here: entry), run, step, lists of episodes.
+    """Evaluations in the layout of marl-eval: environment, task, algorithm (here: entry), run, step, lists of episodes.
 
-    Its `absolute_metrics` are the episodes of the best evaluation. Names are in lower case, as its queries are.
+    `absolute_metrics` are the episodes of the best evaluation. Names are in lower case, as marl-eval queries them.
     """
     layout: dict[str, Any] = {}
     for entry in comparison.entries:
@@ -66,7 +66,7 @@ def marl_eval(comparison: Comparison) -> dict[str, Any]:
 
 
 def unequal(layout: Mapping[str, Any]) -> str | None:
-    """Why marl-eval will refuse: it wants the same algorithms, runs and steps for every task of an environment."""
+    """Why marl-eval will refuse a layout, if so: it needs the same algorithms, runs and steps for every task."""
     for suite, tasks in layout.items():
         shapes = {
             tuple(sorted((label, len(seeds), *map(len, seeds.values())) for label, seeds in entries.items()))
@@ -74,12 +74,12 @@ def unequal(layout: Mapping[str, Any]) -> str | None:
         }
         counts = {shape[1:] for task in shapes for shape in task}
         if len(shapes) > 1 or len(counts) > 1:
-            return f"marl-eval wants the same algorithms, runs and evaluations for every task of '{suite}'"
+            return f"marl-eval needs the same algorithms, runs and evaluations for every task of '{suite}'"
     return None
 
 
 def parquet(rows: Sequence[Row]) -> bytes:
-    """Rows as a Parquet file; ConfigError with the line to type where DuckDB is missing."""
+    """Rows as a Parquet file; ConfigError with the pip command where DuckDB is missing."""
     try:
         import duckdb
     except ImportError as error:
@@ -161,14 +161,14 @@ def _evaluations(run: Run) -> dict[str, Any]:
     steps = [
         {"step_count": row["env_steps"], "return": row["returns"], "length": row.get("lengths", [])} for row in rows
     ]
-    # what a run found before it learned anything is not its best
+    # the evaluation before training does not count as the best
     best = max(steps[int(len(steps) > 1 and not steps[0]["step_count"]) :], key=_mean_return)
     absolute = {name: values for name, values in best.items() if name != "step_count"}
     return {**{f"step_{i}": step for i, step in enumerate(steps)}, "absolute_metrics": absolute}
 
 
 def _is_evaluation(row: Row) -> bool:
-    """Whether a row of a log, which may be damaged, has its step and the returns of its episodes."""
+    """Whether a row of a log, which may be damaged, has a step and episode returns."""
     returns = row.get("returns")
     is_whole = isinstance(returns, list) and returns and all(isinstance(value, int | float) for value in returns)
     return bool(is_whole) and steps_of(row) is not None
@@ -211,7 +211,7 @@ def _csv(rows: Sequence[Row]) -> bytes:
 
 
 def csv_cell(value: Any) -> Any:
-    """A value that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe, numbers stay.
+    """A value that no spreadsheet evaluates: text that begins like a formula gets an apostrophe, numbers do not.
 
     >>> [csv_cell(value) for value in ("=1+1", "-3.5", "-x", -3.5, "ppo")]
     ["'=1+1", '-3.5', "'-x", -3.5, 'ppo']

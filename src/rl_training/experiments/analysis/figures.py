@@ -1,11 +1,11 @@
-"""The three pictures of a comparison: learning curves, scores with their intervals, and what a hyperparameter does."""
+"""The figures of a comparison: learning curves, scores with their intervals, sensitivity to a hyperparameter."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_training.experiments.analysis.compare import Improvement, Metric, MetricResult
+from rl_training.experiments.analysis.comparison import Improvement, Metric, MetricResult
 from rl_training.experiments.analysis.config_differences import varied
 from rl_training.experiments.analysis.entries import Entry, Run, shortened, value_text
 from rl_training.experiments.analysis.plots import PALETTE, SIZE, axis_label, draw_band, figure_style, short_number
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_ENTRIES = 12
-"""Entries in a picture; of more, the best."""
+"""Maximum number of entries in a figure; of more, the best are shown."""
 MAX_COLUMNS = 3
 MAX_PAIRS = 8
 PAIR = 36
-"""Characters of a label beside a bar."""
+"""Maximum characters of a label beside a bar."""
 DASHES = ("-", "--", ":", "-.")
 
 
 def curves_figure(result: MetricResult) -> Figure:
-    """Learning curves: a panel per environment, in it a line with its interval per entry and each run behind it."""
+    """Learning curves: a panel per environment with a line and its interval per entry, and each run behind it."""
     labels = _shown(result)
     counts = {label: sum(len(curves) for (one, _), curves in result.curves.items() if one == label) for label in labels}
     places = [place for place in result.curves if result.curves[place] and place[0] in labels]
@@ -52,7 +52,7 @@ def curves_figure(result: MetricResult) -> Figure:
 
 
 def comparison_figure(result: MetricResult) -> Figure:
-    """IQM, median and mean with their intervals; below, the performance profile and who is better."""
+    """IQM, median and mean with their intervals; below, performance profile and probability of improvement."""
     labels, headline = _shown(result), result.headline
     if not headline:
         raise ConfigError("the entries have no environment in common; plot each environment by itself")
@@ -86,7 +86,7 @@ def comparison_figure(result: MetricResult) -> Figure:
 def sensitivity_figure(entries: Sequence[Entry], metric: Metric, parameters: Sequence[str] = ()) -> Figure:
     """Final scores over the values of a hyperparameter, a panel each: every run, and the IQM with its interval.
 
-    Without `parameters`, all that differ between the runs.
+    The default `parameters` are all that differ between the runs.
     """
     runs = [run for entry in entries for run in entry.runs]
     keys = list(parameters) or varied(runs)
@@ -108,7 +108,7 @@ def sensitivity_figure(entries: Sequence[Entry], metric: Metric, parameters: Seq
 
 
 def _draw_intervals(axes: Axes, bars: Sequence[tuple[str, Estimate]], colors: Sequence[str]) -> None:
-    """A bar from bound to bound with a mark at the value, one under the other."""
+    """Draw a bar from bound to bound with a mark at the value for each estimate."""
     for number, ((_, found), color) in enumerate(zip(bars, colors, strict=True)):
         if found.low is not None and found.high is not None:
             axes.barh(number, found.high - found.low, 0.6, found.low, color=color, alpha=0.3, linewidth=0)
@@ -170,7 +170,7 @@ def _panels(rows: int, columns: int) -> tuple[Figure, list[Axes]]:
 
 
 def _legend(figure: Figure, panels: Sequence[Axes], title: str) -> None:
-    """One legend for all panels, under them."""
+    """Add one legend for all panels, below them."""
     handles: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -196,7 +196,7 @@ def _look(number: int) -> dict[str, Any]:
 
 
 def _shown(result: MetricResult) -> list[str]:
-    """The entries of a picture, in their order: all or, if they are many, the best."""
+    """The entries to show, in their order: all or, if there are too many, the best."""
     labels = list(dict.fromkeys(one.entry for one in result.summaries))
     if len(labels) <= MAX_ENTRIES:
         return labels
@@ -207,7 +207,7 @@ def _shown(result: MetricResult) -> list[str]:
 
 
 def _shown_pairs(result: MetricResult, labels: Sequence[str]) -> list[Improvement]:
-    """All pairs or, if they are many, those of the best entry, which comes first."""
+    """The pairs to show: all or, if there are too many, those of the best entry, which comes first."""
     pairs = [one for one in result.improvements if one.entry in labels and one.over in labels]
     if len(pairs) <= MAX_PAIRS:
         return pairs

@@ -1,12 +1,13 @@
-"""What the seeds of a group say together: `summary.json`, the learning curve, and the lines at the end.
+"""Results of a group of seeds: `summary.json`, the learning curve, and the summary in the terminal.
 
-Everything is read from the run directories, so a group that was killed and resumed has the summary of one that was not.
+All is read from the run directories, so a group that was killed and resumed has the same summary as an uninterrupted
+one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,13 @@ from rl_training.system.formatting import number_text
 
 SCHEMA = 1
 FEW_SEEDS = 5
-"""Below this many, a 95% interval is much too narrow: 3 seeds of a normal score cover 75% (docs/groups.md)."""
+"""With fewer seeds a 95% interval is much too narrow: with 3 seeds of a normal score it covers 75% (docs/groups.md)."""
 
 
 def summarize(group: SeedGroup) -> dict[str, Any]:
-    """The final score of every seed and what the finished ones say together."""
+    """The final score of every seed, and the aggregate over the finished ones."""
     metrics = {member.seed: group.final_metrics(member) for member in group.members}
-    metric = EVALUATION if any(EVALUATION in row for row in metrics.values()) else TRAINING
+    metric = scoring_metric(metrics.values())
     runs: list[dict[str, Any]] = [
         {
             "seed": member.seed,
@@ -42,7 +43,7 @@ def summarize(group: SeedGroup) -> dict[str, Any]:
         }
         for member in group.members
     ]
-    scores = [run["return"] for run in runs if run["status"] == "finished" and run["return"] is not None]
+    scores = finished_scores(runs)
     return {
         "schema": SCHEMA,
         "group": group.info.id,
@@ -57,8 +58,18 @@ def summarize(group: SeedGroup) -> dict[str, Any]:
     }
 
 
+def scoring_metric(final_metrics: Iterable[Mapping[str, Any]]) -> str:
+    """The metric that scores runs: the evaluation return if any run has one, else the training return."""
+    return EVALUATION if any(EVALUATION in row for row in final_metrics) else TRAINING
+
+
+def finished_scores(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The final returns of the finished runs among the rows of a summary."""
+    return [run["return"] for run in runs if run["status"] == "finished" and run["return"] is not None]
+
+
 def aggregate(scores: Sequence[float]) -> dict[str, Any] | None:
-    """IQM with its interval, mean and the rest, over seeds; None without scores."""
+    """IQM with its interval, mean, standard deviation, median and extremes over seeds; None without scores."""
     if not scores:
         return None
     values = np.array(scores, np.float64)
@@ -74,17 +85,20 @@ def aggregate(scores: Sequence[float]) -> dict[str, Any] | None:
 
 def write_summary(group: SeedGroup) -> dict[str, Any]:
     """Compute `summary.json` and write it."""
-    summary = summarize(group)
-    with readable_errors(f"cannot write summary.json in '{group.path}'"):
-        data = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
-        atomic_write(group.path / "summary.json", data)
+    return write_summary_file(group.path, summarize(group))
+
+
+def write_summary_file(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """Write a summary as `<folder>/summary.json`; returns it."""
+    with readable_errors(f"cannot write summary.json in '{folder}'"):
+        atomic_write(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
     return summary
 
 
 def plot_group(group: SeedGroup, metric: str) -> list[Path]:
-    """`plots/learning_curve.{png,svg}` of the finished members or, if none is, of all; nothing without a point.
+    """Draw `plots/learning_curve.{png,svg}` of the finished members or, if none is, of all; returns the files written.
 
-    ConfigError with the line to type where matplotlib is missing.
+    ConfigError with the pip command where matplotlib is missing.
     """
     from rl_training.experiments.analysis.plots import learning_curve, save_figure
 
@@ -100,7 +114,7 @@ def plot_group(group: SeedGroup, metric: str) -> list[Path]:
 
 
 def run_records(group: SeedGroup) -> list[dict[str, Any]]:
-    """Every member for `--json`: what `rl train --json` prints of a run, with its seed and status."""
+    """Every member for `--json`, as `rl train --json` prints a run, with seed and status."""
     return [_record(group, member) for member in group.members]
 
 

@@ -1,6 +1,6 @@
-"""Pictures of runs. Figures are plain objects drawn off screen: no window, no pyplot, no state that outlives a call.
+"""Drawing and saving figures: learning curves with confidence bands, drawn off screen without pyplot or global state.
 
-The colours are those of Okabe and Ito, which people with any kind of colour blindness can tell apart.
+The palette is that of Okabe and Ito, safe for all kinds of colour blindness.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 SIZE = (7.2, 4.0)
-"""Inches: fills the column of a page, and its text stays readable at half the size."""
+"""Inches: the width of a text column; labels stay readable at half the size."""
 FORMATS = ("png", "svg")
 ENDINGS = ("png", "svg", "pdf")
 MAX_THIN_LINES = 50
-"""Single runs are drawn up to this many; more would only be a cloud."""
+"""Maximum number of single runs drawn behind a band."""
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 STYLE: dict[Any, Any] = {
     "font.size": 11,
@@ -39,16 +39,16 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.25,
     "legend.frameon": False,
     "savefig.dpi": 150,
-    "text.parse_math": False,  # a name may hold dollar signs
-    "svg.fonttype": "none",  # text stays text: small, searchable, and set in the reader's font
-    "svg.hashsalt": "rl_training",  # the same runs give the same file
+    "text.parse_math": False,  # names may contain dollar signs
+    "svg.fonttype": "none",  # keep text as text: small and searchable
+    "svg.hashsalt": "rl_training",  # the same runs give the same bytes
 }
 
 
 def learning_curve(
     curves: Sequence[Curve], title: str, *, metric: str = EVALUATION, statistic: Statistic = iqm
 ) -> Figure:
-    """One line with its band for many runs, and each run as a thin line behind it."""
+    """A figure with an aggregate line and its confidence band, and each run as a thin line behind it."""
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -73,8 +73,8 @@ def draw_band(
     linestyle: str = "-",
     label: str | None = None,
 ) -> None:
-    """A statistic over runs with its interval, and the runs. The legend names each of them or, with a `label`, the line
-    alone, because then there are others beside it."""
+    """Draw a statistic over runs with its confidence band, and the runs themselves. With a `label` the legend names
+    only the line, because it is one of several."""
     name = statistic.__name__.replace("iqm", "IQM")
     thin = curves[:MAX_THIN_LINES]
     of_many = f" ({len(thin)} of {len(curves)})" if len(thin) < len(curves) else ""
@@ -98,7 +98,7 @@ def draw_band(
 
 
 def save_figure(figure: Figure, path: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write `path` once per format, each file whole or not at all; the same figure gives the same bytes."""
+    """Write `<path>.<format>` for each format, atomically; the same figure gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for ending in formats:
@@ -142,7 +142,7 @@ def short_number(value: float) -> str:
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """The look of every figure, for the time of a call; without matplotlib, a ConfigError with the line to type."""
+    """Context manager with the style of all figures; without matplotlib, a ConfigError with the pip command."""
     try:
         import matplotlib
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""`Plotter`: pictures of runs, groups, sweeps and filters from Python, and what `rl plot` stands on."""
+"""`Plotter`: figures of runs, groups, sweeps and filters from Python; `rl plot` uses it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.experiments.analysis.compare import Comparison, MetricResult, compare, parse_metric
+from rl_training.experiments.analysis.compare import compare, parse_metric
+from rl_training.experiments.analysis.comparison import Comparison, MetricResult
 from rl_training.experiments.analysis.entries import find_entries
 from rl_training.experiments.analysis.figures import comparison_figure, curves_figure, sensitivity_figure
 from rl_training.experiments.analysis.plots import FORMATS, check_ending, figure_style, save_figure
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Plotter:
-    """Draws what is asked for and keeps it until `save_plots` writes all of it.
+    """Draws figures and keeps them until `save_plots` writes all of them.
 
-    Whatever takes `runs` takes names or paths of runs, groups and sweeps, and filters; `by` splits them by a key.
+    `runs` are names or paths of runs, groups and sweeps, or filters; `by` splits them by a key.
     """
 
     def __init__(self, output_dir: str | Path = "runs", *, by: Sequence[str] = (), unfinished: bool = False) -> None:
@@ -31,7 +32,7 @@ class Plotter:
         self.figures: dict[str, Figure] = {}
 
     def plot_learning_curves(self, runs: Sequence[str | Path], metric: str = "reward") -> Figure:
-        """A line with its interval per entry, a panel per environment."""
+        """Learning curves: a line with its interval per entry, a panel per environment."""
         return self._keep("curves", metric, curves_figure(self._result(runs, metric)))
 
     def plot_algorithm_comparison(self, runs: Sequence[str | Path], metric: str = "reward") -> Figure:
@@ -41,21 +42,21 @@ class Plotter:
     def plot_hyperparameter_sensitivity(
         self, runs: Sequence[str | Path], parameters: Sequence[str] = (), metric: str = "reward"
     ) -> Figure:
-        """Final scores over each of the parameters or, without any, over all that differ between the runs."""
+        """Final scores over each of `parameters`, by default over all that differ between the runs."""
         entries = find_entries(runs, self.output_dir, unfinished=self.unfinished).entries
         found = parse_metric(metric, [run for entry in entries for run in entry.runs])
         return self._keep("sensitivity", metric, sensitivity_figure(entries, found, parameters))
 
     def add_comparison(self, comparison: Comparison) -> None:
-        """Curves and comparison of every metric of what was compared already; what cannot be drawn is left out."""
-        figure_style()  # without matplotlib nothing can
+        """Add curves and comparison of every metric of an existing comparison; what cannot be drawn is left out."""
+        figure_style()  # fails early without matplotlib
         for result in comparison.metrics:
             for kind, draw in (("curves", curves_figure), ("compare", comparison_figure)):
                 with suppress(ConfigError):
                     self._keep(kind, result.metric.name, draw(result))
 
     def save_plots(self, folder: str | Path = "plots", formats: Sequence[str] = FORMATS) -> list[Path]:
-        """Write every figure made so far as `<folder>/<kind>_<metric>.<format>`; formats are png, svg and pdf."""
+        """Write every figure drawn so far as `<folder>/<kind>_<metric>.<format>`; formats are png, svg and pdf."""
         folder = Path(folder).expanduser()
         for ending in formats:
             check_ending(ending)

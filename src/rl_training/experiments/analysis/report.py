@@ -1,6 +1,6 @@
-"""A comparison as one HTML page that needs nothing else: no script, no font, no address outside of itself.
+"""A comparison as one self-contained HTML page: no scripts, no fonts, no external addresses.
 
-Everything that a run could have written is escaped; the policy in the head forbids the rest.
+All text from runs is escaped, and a content security policy forbids everything else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from rl_training.experiments.analysis.compare import Comparison
+from rl_training.experiments.analysis.comparison import Comparison
 from rl_training.experiments.analysis.entries import shortened
 from rl_training.experiments.analysis.figures import comparison_figure, curves_figure
 from rl_training.experiments.analysis.plots import write_figure
@@ -35,17 +35,17 @@ figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
 .note { border-left: 3px solid #d29922; padding-left: .8rem; } .small { color: var(--soft); font-size: .85rem; }
 """
 SHOWN = 16
-"""Characters of a fact about a run: enough of a hash."""
+"""Characters shown of each property of a run: enough of a hash."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 READING = (
     "IQM is the mean of the middle half of the runs. Intervals come from a stratified bootstrap: runs are redrawn "
     "within each environment. The probability of improvement is that of a run of the first entry doing better than one "
-    "of the second on the same environment, ties counting half. Of few runs every interval is too narrow."
+    "of the second on the same environment, ties counting half. With few runs every interval is too narrow."
 )
 
 
 def html_report(comparison: Comparison, title: str = "Comparison of runs") -> str:
-    """The page. Without matplotlib it has no pictures and says so."""
+    """The page as HTML. Without matplotlib it has no figures and says so."""
     body = [f"<h1>{_text(title)}</h1>", f'<p class="small">{_text(_counts(comparison))}</p>']
     body += [f'<p class="note">{_text(note)}</p>' for note in comparison.notes]
     body += [_table(table) for table in all_tables(comparison)]
@@ -73,7 +73,7 @@ def html_report(comparison: Comparison, title: str = "Comparison of runs") -> st
 
 
 def inline_svg(figure: Figure, prefix: str) -> str:
-    """A figure as an element of a page. Its ids get a prefix, because several figures would share them."""
+    """A figure as an inline SVG element; its ids get a prefix, because several figures on a page would share them."""
     root = ElementTree.fromstring(write_figure(figure, "svg"))
     for parent in root.iter():
         for child in [child for child in parent if _local(child.tag) == "metadata"]:
@@ -119,7 +119,7 @@ def _counts(comparison: Comparison) -> str:
 
 
 def _text(text: str) -> str:
-    """Any text as the page shows it."""
+    """A text, escaped for the page."""
     return escape(readable(text.replace("\n", " ")))
 
 

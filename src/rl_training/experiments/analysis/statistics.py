@@ -1,7 +1,7 @@
-"""What many runs say together: mean, median, interquartile mean, who is better, and how sure that is. Pure NumPy.
+"""Statistics over runs: mean, median, IQM, probability of improvement, stratified bootstrap intervals. Pure NumPy.
 
-Scores come as one array of runs per task. A task is a stratum: the bootstrap draws runs within each task, never across,
-so an interval says how other seeds would have done on these same tasks (Agarwal et al. 2021, arXiv:2108.13264).
+Scores are one array of runs per task. A task is a stratum: the bootstrap resamples runs within each task, never across,
+so an interval describes other seeds on these same tasks (Agarwal et al. 2021, arXiv:2108.13264).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from rl_training.numerics import stable as numerics
 from rl_training.types import Array
 
 Statistic = Callable[[Array], Array]
-"""From scores (..., n) to one number each (...)."""
+"""A function from scores (..., n) to one number per row (...)."""
 
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 5000
-"""Enough that another generator moves a bound by about a hundredth of the interval's width."""
+"""Enough that another random seed moves a bound by about 1% of the interval's width."""
 CHUNK_VALUES = 2**22
-"""Values drawn at a time, so that thousands of runs do not need gigabytes."""
+"""Values resampled at a time; bounds the memory for thousands of runs."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and the interval it lies in with `confidence`; without one where a single run cannot say."""
+    """A value and its confidence interval; bounds are None for a single run."""
 
     value: float
     low: float | None
@@ -44,7 +44,7 @@ def median(scores: Array) -> Array:
 
 
 def iqm(scores: Array) -> Array:
-    """The mean of the middle half: a quarter of the scores, rounded down, is left out at each end."""
+    """Interquartile mean: a quarter of the scores, rounded down, is left out at each end."""
     return numerics.iqm(scores, axis=-1)
 
 
@@ -56,7 +56,7 @@ def estimate(
     confidence: float = CONFIDENCE,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Estimate:
-    """The statistic of all scores together with its percentile bootstrap interval; `strata` has one array per task."""
+    """The statistic of all scores, with its percentile bootstrap interval; `strata` has one array per task."""
     tasks = [_scores(values) for values in strata]
     value = float(statistic(np.concatenate(tasks)))
     if max(len(task) for task in tasks) < 2:
@@ -69,8 +69,8 @@ def estimate(
 def bootstrap(
     strata: Sequence[npt.ArrayLike], statistic: Statistic, *, rng: np.random.Generator, num_resamples: int
 ) -> Array:
-    """The statistic of `num_resamples` redrawn experiments: in each, every task gets as many runs as it had, drawn with
-    replacement from its own."""
+    """The statistic of `num_resamples` bootstrap samples: each has as many runs per task as the data, drawn with
+    replacement within the task."""
     tasks = [_scores(values) for values in strata]
     step = max(CHUNK_VALUES // sum(len(task) for task in tasks), 1)
     parts = []
@@ -89,9 +89,9 @@ def curve_band(
     confidence: float = CONFIDENCE,
     num_resamples: int = 1000,
 ) -> tuple[Array, Array, Array]:
-    """Line, lower and upper bound of curves (runs, points): at each point what `estimate` says of the runs there.
+    """Line, lower and upper bound of curves (runs, points): the statistic and its bootstrap interval at each point.
 
-    A redrawn experiment takes whole runs, the same ones at every point, so the bounds do not jitter along the curve.
+    A bootstrap sample takes whole runs, the same ones at every point, so the bounds do not jitter along the curve.
     """
     num_runs, num_points = curves.shape
     line = statistic(curves.T)
@@ -111,12 +111,12 @@ def probability_of_improvement(
     confidence: float = CONFIDENCE,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Estimate:
-    """How probable it is that a run of the first does better than one of the second on the same task; a tie is half a
-    win. The mean over tasks, each of which is Mann and Whitney's U over the number of pairs."""
+    """Probability that a run of the first scores higher than one of the second on the same task, ties counting half:
+    the mean over tasks of the Mann-Whitney U statistic divided by the number of pairs."""
     value, draws = 0.0, np.zeros(num_resamples)
     tasks = [(_scores(mine), _scores(theirs)) for mine, theirs in zip(scores, others, strict=True)]
     for mine, theirs in tasks:
-        wins = (np.sign(mine[:, None] - theirs) + 1.0) / 2  # (runs, runs of the other)
+        wins = (np.sign(mine[:, None] - theirs) + 1.0) / 2  # (runs, other runs)
         value += float(wins.mean()) / len(tasks)
         counts, other_counts = (_draw_counts(len(runs), rng, num_resamples) for runs in (mine, theirs))
         draws += ((counts @ wins) * other_counts).sum(axis=1) / wins.size / len(tasks)
@@ -147,14 +147,14 @@ def performance_profile(
 
 
 def _draw_counts(num_runs: int, rng: np.random.Generator, num_resamples: int) -> Array:
-    """How often each run is drawn in each redrawn experiment (redraws, runs): all that a mean over runs needs."""
+    """How often each run occurs in each bootstrap sample (samples, runs): all that a mean over runs needs."""
     drawn = rng.integers(num_runs, size=(num_resamples, num_runs)) + num_runs * np.arange(num_resamples)[:, None]
     counts = np.bincount(drawn.ravel(), minlength=num_resamples * num_runs)
     return counts.reshape(num_resamples, num_runs).astype(np.float64)
 
 
 def _bounds(draws: Array, confidence: float) -> Array:
-    """Lower and upper bound of redrawn values (redraws, ...)."""
+    """Lower and upper bound of bootstrap values (samples, ...)."""
     tail = (1.0 - confidence) / 2
     return np.asarray(np.quantile(draws, [tail, 1.0 - tail], axis=0))
 
@@ -164,5 +164,5 @@ def _scores(values: npt.ArrayLike) -> Array:
     if scores.ndim != 1 or scores.size == 0:
         raise ValueError(f"each task needs a list of one or more scores, not an array of shape {scores.shape}")
     if not np.isfinite(scores).all():
-        raise ValueError("a score is NaN or infinite; leave such runs out and say so")
+        raise ValueError("a score is NaN or infinite; leave such runs out and report it")
     return scores

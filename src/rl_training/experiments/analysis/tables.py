@@ -1,4 +1,4 @@
-"""A comparison as tables of text, for the terminal, for pages and for papers; and tables as Markdown and LaTeX."""
+"""A comparison as tables of text, and tables as Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_training.experiments.analysis.compare import Comparison, Cost, MetricResult, Summary
+from rl_training.experiments.analysis.comparison import Comparison, Cost, MetricResult, Summary
 from rl_training.experiments.analysis.entries import shortened
 from rl_training.experiments.analysis.statistics import CONFIDENCE, Estimate
 from rl_training.system.formatting import number_text
 
 MAX_FIELDS = 40
-"""Fields of the table that says how configs differ."""
+"""Maximum number of fields in the table of config differences."""
 INTERVAL = f"{CONFIDENCE:.0%} interval"
 BEYOND_TEXT = {
     "\\": r"\textbackslash{}",
@@ -31,18 +31,18 @@ BEYOND_TEXT = {
     '"': r"{\char34}",
     "'": r"{\char39}",
     "`": r"{\char96}",
-    "-": r"{-}",  # two of them would become a dash
-    "[": r"{[}",  # at the start of a row it would be an argument of the line break before
+    "-": r"{-}",  # two of them would become an en dash
+    "[": r"{[}",  # at the start of a row it would be an argument of the preceding line break
     "*": r"{*}",
 }
-"""Characters that LaTeX obeys or changes."""
+"""LaTeX for characters that it would interpret or change."""
 MINUS = re.compile(r"(?<![^\s\[])-(?=[\d.])")
-"""The sign of a number, unlike a hyphen."""
+"""The minus sign of a number, as opposed to a hyphen."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under headers; `best` are the places (row, column) that a paper sets in bold."""
+    """Cells of text under headers; `best` are the cells (row, column) to be set in bold."""
 
     title: str
     headers: Sequence[str]
@@ -51,7 +51,7 @@ class Table:
 
 
 def all_tables(comparison: Comparison) -> list[Table]:
-    """Scores, who is better, what it cost and how the configs differ, in the order in which a reader wants them."""
+    """All tables of a comparison: scores, probability of improvement, cost and config differences."""
     tables = [table for result in comparison.metrics for table in _metric_tables(result)]
     return [*tables, _cost_table(comparison.costs), *_config_tables(comparison)]
 
@@ -82,7 +82,7 @@ def paper_table(comparison: Comparison) -> Table:
 
 
 def markdown(table: Table) -> str:
-    """A table as GitHub, GitLab and MkDocs read it; the best in bold."""
+    """A table as GitHub-flavoured Markdown, the best in bold."""
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
@@ -95,7 +95,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A table with booktabs rules, to be put into a document that uses the package; the best in bold."""
+    """A LaTeX table with booktabs rules, the best in bold."""
     rows = [[latex_text(cell) for cell in row] for row in table.rows]
     for row, column in table.best:
         rows[row][column] = rf"\textbf{{{rows[row][column]}}}"
@@ -118,7 +118,7 @@ def latex(table: Table) -> str:
 
 
 def latex_text(text: str) -> str:
-    """A text that LaTeX prints as it is. Letters that a plain installation cannot set become a question mark.
+    """Escape a text for LaTeX. Characters beyond Latin-1, which plain LaTeX cannot set, become question marks.
 
     >>> latex_text("a_b & 5%")
     'a\\\\_b \\\\& 5\\\\%'
@@ -179,7 +179,7 @@ def _score_cells(one: Summary) -> list[str]:
 
 
 def _config_tables(comparison: Comparison) -> list[Table]:
-    """A row per field with its value in each entry or, where the entries are more, the other way round."""
+    """Config differences with a row per field or, with more entries than fields, a row per entry."""
     found, labels = comparison.config_differences, [entry.label for entry in comparison.entries]
     if len(labels) < 2:
         return []

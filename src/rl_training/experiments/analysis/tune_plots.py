@@ -1,4 +1,4 @@
-"""Pictures of a search: which keys matter, how the score depends on each, and on the two that matter most together."""
+"""Figures of a hyperparameter search: importance of keys, the score over each key, and over the two most important."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Trials = Sequence[Mapping[str, Any]]
-"""As `Tuning.trials` gives them."""
+"""Trials as returned by `Tuning.trials`."""
 COLUMNS = 3
 LEVELS = 14
 MIN_MARKS = 3
-"""On a logarithmic axis."""
+"""Minimum number of ticks on a logarithmic axis."""
 MIN_FOR_CONTOUR = 4
-"""Points that span an area."""
+"""Minimum number of trials for a contour plot."""
 
 
 def write_plots(tuning: Tuning) -> list[Path]:
-    """`plots/importance`, `slices` and `contour` in the folder of the search, as far as there are trials for them."""
+    """Write `plots/importance`, `slices` and `contour` of a search, as far as there are enough trials."""
     trials = [trial for trial in tuning.trials() if trial["value"] is not None]
     space = {**tuning.config.ranges, **tuning.config.sweep}
     label = f"{tuning.config.aggregate} of {tuning.config.metric}"
@@ -45,7 +45,7 @@ def write_plots(tuning: Tuning) -> list[Path]:
 
 
 def importance_bars(importance: Mapping[str, float]) -> Figure:
-    """One bar per key, the most important on top."""
+    """A bar chart of importances, the most important key on top."""
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -60,7 +60,7 @@ def importance_bars(importance: Mapping[str, float]) -> Figure:
 
 
 def slices(trials: Trials, space: Mapping[str, Any], label: str) -> Figure:
-    """The score over each key by itself; later trials are darker."""
+    """The score over each key separately; later trials are darker."""
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -85,7 +85,7 @@ def slices(trials: Trials, space: Mapping[str, Any], label: str) -> Figure:
 
 
 def contour(trials: Trials, space: Mapping[str, Any], keys: tuple[str, str], label: str) -> Figure:
-    """The score over two keys: filled between the trials where they span an area, and the trials themselves."""
+    """The score over two keys: the trials, and filled contours if they do not lie on a line."""
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -104,17 +104,18 @@ def contour(trials: Trials, space: Mapping[str, Any], keys: tuple[str, str], lab
         axes.use_sticky_edges = False
         axes.margins(0.04)
         axes.set(xlabel=short(keys[0]), ylabel=short(keys[1]))
-        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")  # hides no trial
+        # outside the axes, so that it hides no trial
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
         figure.colorbar(dots, label=label)
         return figure
 
 
 def scale_axis(axes: Axes, side: str, values: RangeConfig | Sequence[Any]) -> Any:
-    """Make an axis fit the values of a key; returns where on it a value lies."""
+    """Set up an axis for the values of a key; returns a function from a value to its position on the axis."""
     if isinstance(values, RangeConfig):
         if not values.log:
             return float
-        # logarithms on a plain axis: areas between points are then drawn straight, as they are seen
+        # logarithms on a linear axis, so that contours are interpolated linearly in log space
         marks = round_numbers(values.low, values.high)
         getattr(axes, f"set_{side}ticks")(np.log10(marks), [f"{mark:g}" for mark in marks])
         return np.log10
@@ -124,7 +125,7 @@ def scale_axis(axes: Axes, side: str, values: RangeConfig | Sequence[Any]) -> An
 
 
 def round_numbers(low: float, high: float) -> list[float]:
-    """Marks for a logarithmic axis: powers of ten, and more between them where there are few.
+    """Ticks for a logarithmic axis: powers of ten, and more between them where these are too few.
 
     >>> round_numbers(1e-5, 1e-2), round_numbers(1e-4, 3e-3), round_numbers(2, 9), round_numbers(1.1, 1.2)
     ([1e-05, 0.0001, 0.001, 0.01], [0.0001, 0.0003, 0.001, 0.003], [2.0, 4.0, 6.0, 8.0], [1.1, 1.2])
@@ -139,7 +140,7 @@ def round_numbers(low: float, high: float) -> list[float]:
 
 
 def spans_area(x: Array, y: Array) -> bool:
-    """Whether points do not all lie on one line.
+    """Whether the points do not all lie on one line.
 
     >>> spans_area(np.arange(4.0), 2 * np.arange(4.0)), spans_area(np.array([0.0, 1, 0, 1]), np.array([0.0, 0, 1, 1]))
     (False, True)

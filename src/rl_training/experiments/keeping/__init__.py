@@ -1,1 +1,1 @@
-"""Finding, checking and keeping runs: tracker, filters, verification, cleanup, archives."""
+"""Managing runs: index, filters, verification, cleanup, archives."""

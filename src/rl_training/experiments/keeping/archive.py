@@ -1,7 +1,7 @@
-"""Runs as single files: `pack` makes one `.tar.gz` of a run directory, `unpack` brings it back on any machine.
+"""Runs as single files: `pack` writes a run directory as one `.tar.gz`, `unpack` restores it on any machine.
 
-An archive may come from anybody. It is read file by file into a folder aside, nothing in it is executed, no link and no
-path out of its own folder is followed, and a run that names code of its own cannot be run until its reader trusts it.
+Archives are untrusted. One is extracted into a temporary folder, nothing in it is executed, links and paths that leave
+its folder are refused, and a run that names custom code cannot be run until the user trusts it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from rl_training.types import ConfigError, RunError
 
 FOLDER, SUFFIX = "archives", ".tar.gz"
 HALF_ARCHIVE = re.compile(TEMPORARY.pattern + re.escape(SUFFIX))
-"""Names of archives that are being written."""
+"""Names of incomplete archives."""
 
 
 def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Path:
-    """Write a run into one file, by default `<output_dir>/archives/<id>.tar.gz`; never over one that exists.
+    """Write a run into one file, by default `<output_dir>/archives/<id>.tar.gz`; never overwrites.
 
     With `remove` the run is cleaned afterwards (see `cleanup`).
     """
@@ -55,7 +55,7 @@ def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Pa
         make_folder(target.parent)
         with _claimed(target.parent, is_folder=False) as temporary:
             size = _write(run.path, temporary, compresslevel=6)
-            if size > LIMITS.allowed(temporary.stat().st_size, size):  # an import would take it for a bomb
+            if size > LIMITS.allowed(temporary.stat().st_size, size):  # an import would refuse it as a zip bomb
                 _write(run.path, temporary, compresslevel=0)
             sync_file(temporary)
             rename(temporary, target)
@@ -66,14 +66,14 @@ def pack(run: RunDir, target: Path | None = None, *, remove: bool = False) -> Pa
 
 
 def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> RunDir:
-    """Bring an archived run into `output_dir` under its own name; whole or not at all.
+    """Restore an archived run in `output_dir` under its own name, atomically.
 
-    What was left of it after a cleaning is replaced; any other run of that name is not.
+    The remains of the same run after a cleanup are replaced; any other run of that name is not.
     """
     with readable_errors(f"cannot import '{archive}'"):
         make_folder(output_dir)
         with _claimed(output_dir, is_folder=True) as temporary:
-            folder = temporary / "run"  # deeper, so that nobody takes what is half there for a run
+            folder = temporary / "run"  # one level deeper, so that an incomplete run is not found
             name = extract(archive, folder)
             if not (folder / "run.json").is_file():
                 raise RunError(f"'{archive}' is not the archive of a run; `rl archive RUN` makes one")
@@ -97,17 +97,17 @@ def unpack(archive: Path, output_dir: Path, *, trust_plugins: bool = False) -> R
 
 @contextmanager
 def _claimed(folder: Path, *, is_folder: bool) -> Iterator[Path]:
-    """A temporary folder, or file, in `folder` that is gone at the end; what a killed process left of such is removed.
+    """A temporary folder or file in `folder`, removed at the end; leftovers of killed processes are removed too.
 
-    Each is locked by the process that writes it, so that nobody removes what another one still needs.
+    The process that writes one holds a lock on it, so that no other process takes it for a leftover.
     """
     temporary = temporary_path(folder)
     temporary = temporary if is_folder else temporary.with_name(temporary.name + SUFFIX)
-    with _locked(folder, wait=True):  # nobody looks while there is one that is not locked yet
+    with _locked(folder, wait=True):  # no other process searches for leftovers before the new one is locked
         _remove_left_behind(folder, folders=is_folder)
         temporary.mkdir() if is_folder else temporary.touch(exist_ok=False)
         claim = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-        with suppress(OSError):  # a file system without flock: nothing is removed there either
+        with suppress(OSError):  # a file system without flock: leftovers are not removed there either
             fcntl.flock(claim, fcntl.LOCK_EX)
     try:
         yield temporary
@@ -117,7 +117,7 @@ def _claimed(folder: Path, *, is_folder: bool) -> Iterator[Path]:
 
 
 def _remove_left_behind(folder: Path, *, folders: bool) -> None:
-    # in a folder of archives also those of 0.1.0, which had no ending
+    # version 0.1.0 wrote temporary archives without a suffix
     patterns = [TEMPORARY] if folders else [HALF_ARCHIVE, TEMPORARY] if folder.name == FOLDER else [HALF_ARCHIVE]
     for name in os.listdir(folder):
         path = folder / name
@@ -129,7 +129,7 @@ def _remove_left_behind(folder: Path, *, folders: bool) -> None:
 
 @contextmanager
 def _locked(path: Path, *, wait: bool) -> Iterator[None]:
-    """Holds the lock of a file or folder; OSError where another process has it and nobody wants to wait."""
+    """Hold the lock of a file or folder; without `wait`, OSError if another process has it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if wait:
@@ -151,7 +151,7 @@ def _remove(path: Path) -> None:
 
 
 def _write(run: Path, target: Path, *, compresslevel: int) -> int:
-    """All files of a run as one archive; their bytes."""
+    """Write all files of a run as one archive; returns their total size."""
     size, paths = 0, list(_files(run))
     if len(paths) > LIMITS.entries:
         raise RunError(f"run '{run}' has {len(paths):,} files, and an archive holds at most {LIMITS.entries:,}")
@@ -163,7 +163,7 @@ def _write(run: Path, target: Path, *, compresslevel: int) -> int:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every regular file of a run in a fixed order; the lock, links and what is half written stay behind."""
+    """Every regular file of a run in a fixed order, without the lock, links and temporary files."""
     for name in sorted(os.listdir(folder)):
         path = folder / name
         if name == ".lock" or TEMPORARY.fullmatch(name) or path.is_symlink():
@@ -175,7 +175,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member without its owner: names of accounts do not belong into an archive."""
+    """An archive member without owner and permissions, so that no account names are published."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o644
@@ -192,7 +192,7 @@ def _stored(run: RunDir) -> StoredConfig:
 
 
 def _make_room(target: Path, info: Mapping[str, Any], *, agreed: Identity | None) -> None:
-    """Clear away the remains of the same run, or leave it there if it is whole and was `agreed` to; RunError for any
+    """Remove the remains of the same run, or leave it in place if it is complete and was `agreed` to; RunError for any
     other run of that name."""
     there: Mapping[str, Any] = {}
     with suppress(RunError):

@@ -1,7 +1,7 @@
-"""Reads the `.tar.gz` of a stranger: what is in it, bounded in every direction, and out of it only plain files.
+"""Extracts an untrusted `.tar.gz`, with limits on everything and plain files only.
 
-The headers are read here and not by `tarfile`, which takes memory for a long name or an extended header of any length
-before anybody can refuse it. Links, devices, sparse files and paths out of the archive's own folder are refused.
+Headers are parsed here and not by `tarfile`, which allocates memory for a long name or an extended header of any length
+before it can be refused. Links, devices, sparse files and paths that leave the archive's own folder are refused.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ BLOCK = tarfile.BLOCKSIZE
 EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME)
 CHUNK = 2**20
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")
-"""Names of run directories; neither hidden nor like a flag."""
+"""Names of run directories: neither hidden nor similar to a flag."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an archive may hold. A run has some hundred files, three folders deep."""
+    """Limits on an archive. A run has a few hundred files, three folders deep."""
 
     entries: int = 50_000
     depth: int = 12
-    """Folders and file of a name."""
+    """Path components."""
     name: int = 1000
-    """Characters of a name."""
+    """Characters of a path."""
     header: int = 2**16
     """Bytes of an extended header."""
     total: int = 2**40
-    """Bytes of all files."""
+    """Total bytes of all files."""
     ratio: int = 200
-    """Bytes of all files for each byte of the archive."""
+    """Compression ratio: bytes of all files for each byte of the archive."""
     small: int = 2**28
-    """Bytes of all files that any archive may have, whatever its ratio."""
+    """Total bytes that are allowed whatever the compression ratio."""
     trailing: int = 2**20
-    """Bytes after the end."""
+    """Bytes after the end-of-archive mark."""
 
     def allowed(self, packed: int, free: int) -> int:
-        """Bytes that an archive of `packed` bytes may become where `free` are left on the disk."""
+        """Bytes to which an archive of `packed` bytes may expand with `free` bytes left on the disk."""
         return min(self.total, max(self.small, self.ratio * packed), free)
 
 
@@ -56,7 +56,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Entry:
-    """One header of an archive."""
+    """One file or folder of an archive."""
 
     name: str
     size: int
@@ -64,7 +64,7 @@ class Entry:
 
 
 def extract(archive: Path, folder: Path, limits: Limits | None = None) -> str:
-    """Write the files of an archive into `folder`; the name of the run in it. RunError for anything unusual."""
+    """Extract an archive into `folder`; returns the name of its run. RunError for anything unusual."""
     limits = limits or LIMITS
     top, size = "", 0
     allowed = limits.allowed(archive.stat().st_size, shutil.disk_usage(folder.parent).free)
@@ -84,7 +84,7 @@ def extract(archive: Path, folder: Path, limits: Limits | None = None) -> str:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with open(path, "xb") as target:
                     copy(stream, target, entry.size)
-            rest = sum(map(len, chunks(stream, limits.trailing + 1)))  # to the checksum at the very end
+            rest = sum(map(len, chunks(stream, limits.trailing + 1)))  # gzip verifies its checksum at the end
             if rest > limits.trailing:
                 raise TooLargeError("something follows its end")
     except UnusualError as error:
@@ -97,25 +97,25 @@ def extract(archive: Path, folder: Path, limits: Limits | None = None) -> str:
 
 
 def run_name(name: str) -> str:
-    """The name of the archive's own folder, where a run may be called that."""
+    """Check that the archive's own folder has a name that a run may have; returns it."""
     if not NAME.fullmatch(name) or is_reserved(name):
         raise UnusualError(f"{name[:100]!r} cannot be the name of a run")
     return name
 
 
 class UnusualError(Exception):
-    """Nothing that `rl archive` writes."""
+    """The archive contains something that `rl archive` never writes."""
 
 
 class TooLargeError(Exception):
-    """More than any run has."""
+    """The archive exceeds a limit."""
 
 
 def entries(stream: gzip.GzipFile, limits: Limits) -> Iterator[Entry]:
-    """Each file and folder of a tar; the caller reads the bytes of a file before it asks for the next one."""
+    """Iterate over files and folders of a tar stream; the caller must read each file before the next entry."""
     files = extras = 0
     records: dict[str, str] = {}
-    """What extended headers say of the file that follows them."""
+    """Fields of extended headers, which apply to the next file."""
     while (block := exactly(stream, BLOCK)).strip(b"\0"):
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         if header.type in EXTENDED:
@@ -136,7 +136,7 @@ def entries(stream: gzip.GzipFile, limits: Limits) -> Iterator[Entry]:
 
 
 def extended(header: tarfile.TarInfo, stream: gzip.GzipFile, limits: Limits) -> dict[str, str]:
-    """Name and size of the next file as an extended header has them; what it says besides is left out."""
+    """Name and size of the next file from an extended header; other fields are ignored."""
     if not 0 <= header.size <= limits.header:
         raise TooLargeError(f"it has a header of {header.size:,} bytes")
     data = exactly(stream, header.size)
@@ -157,7 +157,7 @@ def extended(header: tarfile.TarInfo, stream: gzip.GzipFile, limits: Limits) -> 
 
 
 def check_name(name: str, limits: Limits) -> None:
-    """UnusualError for a path that leads elsewhere, or that no file of a run has."""
+    """Raise UnusualError for a path that leaves the folder or that no file of a run can have."""
     parts = PurePosixPath(name).parts
     is_odd = name.startswith("/") or ".." in parts or not name.isprintable() or "\\" in name or ".lock" in parts
     is_long = len(name) > limits.name or len(parts) > limits.depth or any(len(part.encode()) > 255 for part in parts)
@@ -174,14 +174,14 @@ def exactly(stream: gzip.GzipFile, size: int) -> bytes:
 
 
 def chunks(stream: gzip.GzipFile, size: int) -> Iterator[bytes]:
-    """At most `size` bytes, a piece at a time."""
+    """At most `size` bytes, in chunks."""
     while size > 0 and (chunk := stream.read(min(size, CHUNK))):
         yield chunk
         size -= len(chunk)
 
 
 def copy(stream: gzip.GzipFile, target: IO[bytes], size: int) -> None:
-    """The next `size` bytes into another file."""
+    """Copy the next `size` bytes to another file."""
     for chunk in chunks(stream, size):
         target.write(chunk)
         size -= len(chunk)

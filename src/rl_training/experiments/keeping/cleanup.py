@@ -1,8 +1,7 @@
-"""`ExperimentCleaner`: removes what old runs no longer need, and keeps what says what they were.
+"""`ExperimentCleaner`: removes checkpoints and logs of old runs, and keeps what documents them.
 
-What is left of a cleaned run is its record, its config, its diff and its final metrics, in its own directory: the index
-can still be rebuilt, and the run trained again. Tagged and running runs are never touched. Cleaning works on a full
-disk, which is when people clean.
+A cleaned run keeps its record, config, diff and final metrics in its own directory: the index can still be rebuilt, and
+the run trained again. Tagged and running runs are never touched. Cleaning works on a full disk, when it is most needed.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from rl_training.system.json_lines import read_rows
 from rl_training.types import RunError
 
 KEPT = frozenset({"run.json", "metrics.json", "git.diff", "configs", ".lock"})
-"""What stays of a run."""
+"""Files and folders of a run that cleaning keeps."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What cleaning one run freed, or would."""
+    """The result of cleaning one run: bytes freed, or that would be freed in a dry run."""
 
     run: Path
     bytes: int
     problem: str = ""
-    """Why it was not cleaned, or not wholly; empty where all went well."""
+    """Why it was not cleaned completely; empty if it was."""
 
 
 class ExperimentCleaner:
@@ -48,9 +47,11 @@ class ExperimentCleaner:
     def cleanup_old_experiments(
         self, *, keep_best_n: int = 10, keep_recent_days: float = 30, metric: str = "reward", dry_run: bool = False
     ) -> list[Removal]:
-        """Clean every run that is none of: tagged, running, younger than `keep_recent_days`, among the best
-        `keep_best_n` of its environment by `metric` (with a minus sign in front, low is good). With `dry_run` nothing
-        is removed. Works on a full disk; what could not be done has its `problem` in the list."""
+        """Clean all runs except those that are tagged, running, younger than `keep_recent_days`, or among the best
+        `keep_best_n` of their environment by `metric` (a leading minus sign means that lower is better).
+
+        With `dry_run` nothing is removed. Failures are reported as `problem` of a Removal.
+        """
         rows, _ = index.all_rows(self.output_dir, large=[find_key(metric.removeprefix("-")).column])
         kept = best_directories(rows, keep_best_n, metric)
         horizon = datetime.now(UTC) - timedelta(days=keep_recent_days)
@@ -64,13 +65,13 @@ class ExperimentCleaner:
                 if path.is_symlink() or not any(removable(path)):
                     continue
                 removals.append(Removal(path, removable_bytes(path)) if dry_run else clean(RunDir(path)))
-            except OSError as error:  # a folder that cannot be read
+            except OSError as error:  # a folder without read permission
                 removals.append(Removal(path, 0, f"it cannot be read: {error.strerror}"))
         return removals
 
 
 def best_directories(rows: list[Row], count: int, metric: str) -> set[str]:
-    """The best `count` runs of each environment; runs of different ones cannot be compared."""
+    """The best `count` runs of each environment, since scores of different environments cannot be compared."""
     key = find_key(metric.removeprefix("-"))
     per_environment: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -80,10 +81,10 @@ def best_directories(rows: list[Row], count: int, metric: str) -> set[str]:
 
 
 def clean(run: RunDir) -> Removal:
-    """Remove everything of one run that is not `KEPT`, as far as that is possible.
+    """Remove everything of one run that is not in `KEPT`, as far as possible.
 
-    First of all the run is marked, so that nobody takes what is left for a run that can go on. Where the disk is too
-    full for the mark, room is made first.
+    The run is marked as cleaned first, so that an interrupted cleanup does not leave a run that seems resumable. Where
+    the disk is too full to write the mark, space is freed first.
     """
     lock = run.lock(anonymous=True)
     try:
@@ -108,10 +109,10 @@ def clean(run: RunDir) -> Removal:
 
 
 def mark(run: RunDir, problems: list[str]) -> None:
-    """Write down the final metrics, if the run has none yet, and that it is cleaned; RunError where that fails.
+    """Record the final metrics, if the run has none yet, and that it is cleaned; RunError where that fails.
 
-    On a full disk what is not needed for that goes first: all but the logs, then the logs but the metrics, then these.
-    Removing needs no space.
+    On a full disk, files are removed in stages until writing succeeds: first everything but the logs, then the logs
+    except the metrics, then the metrics.
     """
     summary = None if (run.path / "metrics.json").is_file() else last_metrics(run)
     metrics = run.logs / "metrics.jsonl"
@@ -133,7 +134,7 @@ def mark(run: RunDir, problems: list[str]) -> None:
 
 
 def remove(paths: Iterable[Path]) -> list[str]:
-    """Remove files, links and folders, each as far as possible; what could not be removed, with the reason."""
+    """Remove files, links and folders as far as possible; returns what could not be removed, with the reason."""
     problems: list[str] = []
 
     def note(function: object, path: str, found: tuple[Any, BaseException, Any]) -> None:
@@ -154,13 +155,13 @@ def remove(paths: Iterable[Path]) -> list[str]:
 
 
 def in_short(problems: list[str]) -> str:
-    """The first of many problems, and how many there are."""
+    """The first problem, and the number of further ones."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}" if problems else ""
 
 
 def reason_of(error: RunError) -> str:
-    """What the system said, where it was the system; the advice of the error is for runs that are to be written."""
+    """The system's message if an OSError is the cause; the advice in a RunError is for writing, not for cleaning."""
     cause = error.__cause__
     if isinstance(cause, OSError):
         return f"it cannot be changed: {cause.strerror}"
@@ -168,13 +169,13 @@ def reason_of(error: RunError) -> str:
 
 
 def is_full(error: RunError) -> bool:
-    """Whether there was no room."""
+    """Whether the disk or the quota is full."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def last_metrics(run: RunDir) -> Row:
-    """The newest value of every metric in a run's log."""
+    """The last value of every metric in a run's log, without clock metrics."""
     newest: Row = {}
     for row in read_rows(run.logs / "metrics.jsonl"):
         newest |= {name: value for name, value in row.items() if not name.startswith(CLOCK_KEYS)}
@@ -182,24 +183,24 @@ def last_metrics(run: RunDir) -> Row:
 
 
 def removable(run: Path) -> Iterator[Path]:
-    """The entries of a run directory that cleaning takes away."""
+    """The entries of a run directory that cleaning removes."""
     yield from (run / name for name in sorted(os.listdir(run)) if name not in KEPT)
 
 
 def removable_bytes(run: Path) -> int:
-    """Bytes of what cleaning takes away."""
+    """Size of what cleaning removes."""
     return sum(map(size_of, removable(run)))
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; links count for nothing."""
+    """Size of a file, or of all files in a folder; links count as 0."""
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size if not path.is_symlink() else 0
     return sum(size_of(path / name) for name in os.listdir(path))
 
 
 def is_before(stamp: str | None, horizon: datetime) -> bool:
-    """Whether a run's time lies before `horizon`; one without a readable time counts as new."""
+    """Whether a run's time is before `horizon`; a run without a readable time counts as new."""
     try:
         return datetime.fromisoformat(stamp or "") < horizon
     except (ValueError, TypeError):

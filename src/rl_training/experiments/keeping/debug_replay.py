@@ -1,4 +1,4 @@
-"""Runs a captured update again: the same state, the same batch, and what becomes of them."""
+"""Runs a captured update again, from the same state and with the same batch."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rl_training.assembly.algorithm import resolve_algorithm
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.checkpointing.capture import load_capture
 from rl_training.config.schema import TrainConfig
 from rl_training.monitoring.debug_mode import DebugMode, load_snapshot
 from rl_training.monitoring.gradient_check import GradientCheck
+from rl_training.registry import import_plugins
 from rl_training.runs.stored_config import CAPTURE, StoredConfig
 from rl_training.types import CheckpointError, NonFiniteError
 
 SMALL_BUFFER = 1000
-"""The replay buffer is not asked, so it need not be large."""
+"""Size of the replay buffer, which a replayed update does not use."""
 
 
 @dataclass
 class ReplayReport:
-    """What a captured update did, and what it does now."""
+    """Outcome of a captured update when it is run again."""
 
     file: Path
     why: str
     """Why it was captured."""
     updates: int
     error: str | None = None
-    """What it ended with this time; None where it went through."""
+    """Error message of this run; None if it succeeded."""
     failed_before: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
@@ -38,14 +40,14 @@ class ReplayReport:
 
     @property
     def reproduced(self) -> bool:
-        """Whether it fails, or goes through, as it did when it was captured."""
+        """Whether it fails or succeeds as it did when it was captured."""
         return (self.error is not None) == self.failed_before
 
 
 def replay_capture(file: str | Path, *, gradient_check: bool = False, trust_plugins: bool = False) -> ReplayReport:
-    """Build the algorithm of the captured run, bring it to the state before the update, and update once.
+    """Build the algorithm of the captured run, restore the state before the update, and update once.
 
-    `trust_plugins` agrees to the code that a file which was not captured here asks for.
+    `trust_plugins` allows the code that a file captured on another machine asks for.
     """
     path = Path(file)
     captured = load_capture(path)
@@ -81,13 +83,15 @@ def run_update(report: ReplayReport, mode: DebugMode, batch: Any, *, gradient_ch
 
 def stored_config(path: Path, mapping: Any, mark: object) -> StoredConfig:
     if not isinstance(mapping, dict):
-        raise TypeError("the config is no mapping")
+        raise TypeError("the config is not a mapping")
     return StoredConfig(CAPTURE, CAPTURE, mapping, mark, f"captured update '{path}'", "captured config")
 
 
 def replay_config(cfg: TrainConfig) -> TrainConfig:
     """The config of the captured run, with every check on and a small buffer."""
     cfg = replace(cfg, monitor=replace(cfg.monitor, checks="full"))
-    if cfg.buffer.size is None or cfg.buffer.size <= SMALL_BUFFER or getattr(cfg.hparams, "num_steps", None):
+    import_plugins(cfg.plugins)
+    spec, _ = resolve_algorithm(cfg)
+    if spec.kind != "off_policy" or cfg.buffer.size is None or cfg.buffer.size <= SMALL_BUFFER:
         return cfg
     return replace(cfg, buffer=replace(cfg.buffer, size=SMALL_BUFFER))

@@ -1,7 +1,7 @@
-"""Filters of runs: the language of `expressions`, asked of the rows of the index.
+"""Filter expressions over runs: the language of `config.expressions`, evaluated on rows of the index.
 
-A key is a column of the index, a metric (it has a slash), or a field of the config (it has a dot, any spelling).
-Standard library only; nothing in a filter is ever executed.
+A key is a column of the index, a metric (contains a slash), or a field of the config (contains a dot, any spelling).
+Nothing in a filter is ever executed.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ ALIASES = {
     "commit": "git",
 }
 NUMBERS = ("seed", "exit_code", "env_steps", "reward", "loss", "seconds", "results")
-"""Columns that hold numbers."""
+"""Numeric columns."""
 STATUSES = ("running", "finished", "stopped", "failed", "killed")
 STANDARD_METRICS = frozenset(
     f"{kind}/{name}"
     for kind in ("eval", "rollout")
     for name in ("return_mean", "return_std", "return_iqm", "length_mean")
 ) | {"train/loss"}
-"""Metrics that a run may not have yet, which is no mistake."""
+"""Metrics that may be filtered by even where no run has logged them yet."""
 EXAMPLE = "algorithm=ppo and (reward>400 or tag=keep)"
 
 
 @dataclass(frozen=True)
 class Key:
-    """Where a value of a row is found: a column, or a place inside one of the large ones."""
+    """Location of a value in a row: a column, or a path inside a nested column."""
 
     column: str
     inside: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Key:
 
 
 def find_key(name: str) -> Key:
-    """The key that was typed; ConfigError with a suggestion where nothing has that name."""
+    """The key with this name; ConfigError with a suggestion for an unknown one."""
     if "/" in name:
         return Key("results", (name,))
     if "." in name:
@@ -74,7 +74,7 @@ def find_key(name: str) -> Key:
 
 
 def check_keys(keys: Iterable[Key], rows: Sequence[Mapping[str, Any]]) -> None:
-    """ConfigError for a metric or a field that none of the rows has and that is not known otherwise either."""
+    """Raise ConfigError for a metric or field that is unknown and that none of the rows has."""
     for key in dict.fromkeys(keys):
         if not key.inside or any(_has(key, row) for row in rows):
             continue
@@ -105,7 +105,7 @@ def _fields(rows: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def _all_fields() -> set[str]:
-    """The fields of every built-in algorithm's config; asked for only where a field seems to be misspelt."""
+    """All config fields of the built-in algorithms; needed only to check a field that seems misspelt."""
     from rl_training.config.fields import field_docs
     from rl_training.registry import algorithms
 
@@ -113,7 +113,7 @@ def _all_fields() -> set[str]:
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree of mappings as dotted names and values.
+    """Flatten nested mappings to dotted names.
 
     >>> flat({"env": {"num_envs": 4}, "seed": 1})
     {'env.num_envs': 4, 'seed': 1}
@@ -126,7 +126,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _misfit(name: str, operator: str, wanted: str) -> str | None:
-    """Why a value cannot be compared with a key: text with a number, or a status that there is not."""
+    """Why a value cannot be compared with a key: text with a number, or an unknown status; None if it can."""
     key = find_key(name)
     if operator == "~" or (operator in ("=", "==", "!=") and wanted.lower() in ("", "none", "null")):
         return None
@@ -142,14 +142,14 @@ def _misfit(name: str, operator: str, wanted: str) -> str | None:
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter that was understood, and the large columns it needs."""
+    """A parsed filter and the keys it reads."""
 
     accepts: Predicate
     keys: tuple[Key, ...] = ()
 
     @classmethod
     def parse(cls, *texts: str) -> Filter:
-        """A run must pass all of `texts`; an empty text lets every run pass. ConfigError shows where it goes wrong."""
+        """Parse a filter that requires all `texts`, ignoring empty ones; ConfigError shows the mistake."""
         keys: list[Key] = []
 
         def lookup(name: str) -> Lookup:
@@ -165,7 +165,7 @@ class Filter:
 
 
 def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
-    """Best, newest or first in the alphabet first; a minus sign in front turns it round. Rows without a value last."""
+    """Rows sorted best, newest or alphabetically first; a leading minus sign reverses. Rows without value come last."""
     key = find_key(by.removeprefix("-"))
     valued = [(key.of(row), row) for row in rows]
     have = [pair for pair in valued if isinstance(pair[0], int | float | str)]

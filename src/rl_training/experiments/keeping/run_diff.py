@@ -1,6 +1,6 @@
-"""How two runs, or two groups of them, differ: config, versions, code, results.
+"""Differences between two runs, or two groups of runs: config, versions, code, results.
 
-Reads their directories; nothing that a config names is imported.
+Only files are read; nothing that a config names is imported.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from rl_training.runs.directory import CLOCK_KEYS, RunDir
 from rl_training.types import RunError
 
 Changes = dict[str, tuple[Any, Any]]
-"""Name to the values of the one and of the other; None where a side has none."""
+"""Name to the values of both sides; None where a side has no value."""
 
 
 def run_differences(one: RunDir, other: RunDir) -> dict[str, Changes]:
-    """What differs, under `config` (dotted keys), `versions`, `code` and `results`; equal things are left out."""
+    """Differences under `config` (dotted keys), `versions`, `code` and `results`; equal values are left out."""
     return side_differences([one], [other])
 
 
 def side_differences(ones: Sequence[RunDir], others: Sequence[RunDir]) -> dict[str, Changes]:
-    """The same of two sides, each a run or all runs of a group or a sweep.
+    """Differences between two sides, each a run or all runs of a group or sweep.
 
-    A value that differs inside a side is the list of its values; a result of a side is the mean of its runs.
+    A config value that varies within a side is shown as a list; a result of a side is the mean over its runs.
     """
     sides = ones, others
     return {
@@ -48,7 +48,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Changes:
 
 
 def _values(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The value that all share of each name, else the list of those that there are."""
+    """For each name the value that all share, else the list of distinct values."""
     names = dict.fromkeys(name for fact in facts for name in fact)
     found = {}
     for name in names:
@@ -58,7 +58,7 @@ def _values(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _means(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of every number; what is none as it is."""
+    """The mean of every numeric result; other values as in `_values`."""
     if len(results) == 1:
         return dict(results[0])
     found = _values(results)

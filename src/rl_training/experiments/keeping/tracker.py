@@ -1,4 +1,4 @@
-"""`ExperimentTracker`: the index of an output directory for Python, and what `rl list`, `show` and `tag` stand on."""
+"""`ExperimentTracker`: the index of an output directory from Python; `rl list`, `show` and `tag` use it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_TAG = 200
 
 
 class ExperimentTracker:
-    """All runs of an output directory: add one, find some, put some side by side."""
+    """All runs of an output directory: register, find and compare them."""
 
     def __init__(self, output_dir: str | Path = "runs") -> None:
         self.output_dir = Path(output_dir).expanduser()
         self.index = RunIndex(self.output_dir)
 
     def register_experiment(self, run: str | Path, *, tags: Iterable[str] = ()) -> str:
-        """Put a run directory into the index, with tags if given; its id. Runs do this themselves."""
+        """Add a run directory to the index, with optional tags; returns its id. Runs register themselves."""
         directory = self._open(run)
         if tags := tuple(tags):
             add_tags(directory, tags)
@@ -43,8 +43,8 @@ class ExperimentTracker:
     ) -> list[Row]:
         """The runs that pass every filter, newest first or as `sort` says.
 
-        `find_experiments("reward>400", algorithm="ppo", sort="reward")`; `large` columns that nobody needs may be left
-        out.
+        `find_experiments("reward>400", algorithm="ppo", sort="reward")`. Without some of the `large` columns it is
+        faster.
         """
         chosen = Filter.parse(*filters)
         wanted = {find_key(name): value for name, value in equal.items()}
@@ -77,7 +77,7 @@ def _is(row: Row, key: Key, wanted: Any) -> bool:
 
 
 def add_tags(run: RunDir, tags: Iterable[str], *, remove: Iterable[str] = ()) -> list[str]:
-    """Add and take away tags of a run, in its own record; the tags it has then."""
+    """Add and remove tags in a run's `run.json`; returns the new tags."""
     new, old = [run.redactor.text(tag).strip() for tag in tags], set(remove)
     for tag in new:
         if not tag or len(tag) > MAX_TAG or not tag.isprintable():

@@ -1,30 +1,33 @@
-"""`ReproducibilityChecker`: trains a run again from its stored config and says where the two first differ.
+"""`ReproducibilityChecker`: trains a run again from its stored config and reports where the two first differ.
 
-Compared are the rows of metrics and evaluations (without the clock) and, at every step of which the run still has a
-checkpoint, the whole state of the trainer, bit for bit. Before that: the hashes that the run recorded of its config,
-log and files.
+First the hashes that the run recorded of its config, logs and files are checked. Then the rows of metrics and
+evaluations (without clock metrics) are compared and, at every step of which the run still has a checkpoint, the whole
+state of the trainer, bit for bit.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from rl_training.assembly.build import EnvFn, build_trainer, need_env_fn
+from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.environments import EnvFn, need_env_fn
 from rl_training.assembly.user_parts import user_parts
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.row_log import Rows
-from rl_training.checkpointing.safetensors_format import MAX_HEADER_BYTES, parse_blob
-from rl_training.checkpointing.state_tree import flatten
 from rl_training.config.schema import TrainConfig
+from rl_training.experiments.keeping.run_comparison import (
+    comparable,
+    compare_logs,
+    compare_row,
+    compare_runs,
+    damaged_tensor,
+    first_difference,
+    stored_rows,
+)
 from rl_training.experiments.keeping.verify_records import (
     Difference,
     VerifyReport,
@@ -34,28 +37,28 @@ from rl_training.experiments.keeping.verify_records import (
     compare_versions,
 )
 from rl_training.runs.budgets import Leg, are_known, legs, read_budgets
-from rl_training.runs.directory import CLOCK_KEYS, RunDir
+from rl_training.runs.directory import RunDir
 from rl_training.system.json_lines import Row, encode_row, read_rows, steps_of
 from rl_training.system.signals import StopSignals
 from rl_training.trainer import Start, execute, warm_start, with_budget
 from rl_training.training.callbacks import Callback
 from rl_training.training.loop import Report, Trainer
-from rl_training.types import CheckpointError, RLTrainingError, RunError, TrustError
+from rl_training.types import RLTrainingError, RunError, TrustError
 
 __all__ = ["Difference", "ReproducibilityChecker", "VerifyReport"]
 
-VERIFY = "experiments.verify.ReproducibilityChecker().verify_experiment"
+VERIFY = "experiments.ReproducibilityChecker().verify_experiment"
 
 
 class ReproducibilityChecker:
-    """Compares runs with what their configs give today, on this machine."""
+    """Compares stored runs with what their configs produce now, on this machine."""
 
     def verify_experiment(
         self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None, trust_plugins: bool = False
     ) -> VerifyReport:
-        """Train again up to `steps` env steps (default: as far as the run came) and compare on the way.
+        """Train again up to `steps` env steps (default: as far as the run got), comparing along the way.
 
-        `trust_plugins` agrees to the code that a run which was not made here asks for.
+        `trust_plugins` allows the code that a run from another machine asks for.
         """
         run = RunDir.open(run_dir)
         need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
@@ -90,8 +93,8 @@ class ReproducibilityChecker:
     def verify_resume(
         self, run_dir: str | Path, *, steps: int | None = None, env_fn: EnvFn | None = None, trust_plugins: bool = False
     ) -> VerifyReport:
-        """Train twice from the stored config, once straight through and once stopped half-way and resumed by a trainer
-        that knows only the files; then compare logs and final states."""
+        """Train twice from the stored config, once without interruption and once stopped half-way and resumed from
+        files by a new trainer; then compare logs and final states."""
         run = RunDir.open(run_dir)
         need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
         with run.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
@@ -116,7 +119,7 @@ class ReproducibilityChecker:
 
 
 def quiet(cfg: TrainConfig) -> TrainConfig:
-    """The same training without what only looks on: no pictures, no trackers, no files but its own."""
+    """The same training without observers: no videos, no trackers, no files but its own."""
     unseen = replace(cfg.logging.wandb, enabled=False)
     logging = replace(cfg.logging, terminal=False, tensorboard=False, wandb=unseen, sinks=(), video_frequency=0)
     monitor = replace(cfg.monitor, command=(), url=None)
@@ -124,7 +127,7 @@ def quiet(cfg: TrainConfig) -> TrainConfig:
 
 
 def reach(run: RunDir, steps: int | None) -> int:
-    """How many env steps can be compared."""
+    """The number of env steps that can be compared."""
     logged = [steps_of(row) or 0 for row in read_rows(run.logs / "metrics.jsonl")]
     came = max([*logged, *CheckpointManager(run.path).steps()], default=0)
     if came == 0:
@@ -133,8 +136,8 @@ def reach(run: RunDir, steps: int | None) -> int:
 
 
 def legs_of(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> list[Leg]:
-    """The stretches of the run, each under the budget that was in force. Where that is not known, the first budget is
-    trained, and only as far as it goes."""
+    """The segments of the run, each with the budget that was in force. Where budgets were not recorded, only the first
+    one is trained."""
     info, limit, first = run.info(), reach(run, steps), cfg.training.total_timesteps
     budgets = read_budgets(info.get("budgets"))
     if are_known(budgets):
@@ -172,7 +175,7 @@ def play(
     start: Start = "new",
     env_fn: EnvFn | None = None,
 ) -> RunDir:
-    """Train in a directory of its own, or go on in `run`, with `watcher` looking on."""
+    """Train in a new directory, or continue in `run`, with `watcher` as callback and sink."""
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
         trainer = build_trainer(cfg, env_fn)
         try:
@@ -191,7 +194,7 @@ def play(
 
 
 class StopAt(Callback):
-    """Ends a run at `limit` env steps as a signal would, and listens to its rows without doing anything."""
+    """Stops a run at `limit` env steps, as a signal would; as a sink it ignores all rows."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -207,17 +210,17 @@ class StopAt(Callback):
             trainer.request_stop("far enough", interrupted=True)
 
     def log(self, row: Row, /) -> None:
-        """A row of metrics."""
+        """Ignored here; subclasses compare it."""
 
     def log_eval(self, row: Row, /) -> None:
-        """An evaluation; it is read from the log, where that of the start is too."""
+        """Ignored: evaluations are read from the log, which also has the one at the start."""
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
 
 class Comparison(StopAt):
-    """Holds a training beside a stored run, row by row and checkpoint by checkpoint."""
+    """Compares a training with a stored run, row by row and checkpoint by checkpoint."""
 
     def __init__(self, run: RunDir, report: VerifyReport, limit: int, intact: Collection[int]) -> None:
         super().__init__(limit)
@@ -257,118 +260,7 @@ class Comparison(StopAt):
             self.report.add(replace(found, env_steps=step))
 
     def finish(self) -> None:
-        """What the stored run has and the new one never came to."""
+        """Report the first row of the stored run that the new one never produced."""
         left = next(self.expected, None)
         if left is not None and left.get("env_steps", 0) <= self.report.env_steps:
-            self.report.add(Difference("metric", "a row that is not there again", left.get("env_steps")))
-
-
-# -- comparing --------------------------------------------------------------------------------------------------------
-
-
-def compare_runs(one: RunDir, other: RunDir, report: VerifyReport) -> None:
-    """Two finished runs: every row of their logs, and the state at their end."""
-    report.rows = compare_logs(one, other, report, "metric", "metrics.jsonl")
-    compare_logs(one, other, report, "evaluation", "evals.jsonl")
-    ends = [CheckpointManager(run.path).load_latest() for run in (one, other)]
-    report.env_steps, report.checkpoints = ends[0].step, 1
-    kept = [name for name in ends[0].parts if name != "logs"]
-    found = first_difference(ends[0].parts, ends[1].parts, only=kept)
-    if found is not None:
-        report.add(replace(found, env_steps=ends[0].step))
-
-
-def compare_logs(
-    stored: RunDir, again: RunDir, report: VerifyReport, kind: str, log: str, limit: float = math.inf
-) -> int:
-    """Two logs row by row, up to `limit` env steps; how many rows the first has."""
-    rows = [[row for row in stored_rows(run, log) if (steps_of(row) or 0) <= limit] for run in (stored, again)]
-    for one, other in zip(*rows, strict=False):
-        compare_row(kind, one, other, report)
-    if len(rows[0]) != len(rows[1]):
-        report.add(Difference(kind, "number of rows", None, len(rows[0]), len(rows[1])))
-    return len(rows[0])
-
-
-def compare_row(kind: str, stored: Row, again: Row, report: VerifyReport) -> None:
-    for name in dict.fromkeys([*stored, *again]):
-        if stored.get(name) != again.get(name):
-            steps = stored.get("env_steps", again.get("env_steps"))
-            report.add(Difference(kind, name, steps, stored.get(name), again.get(name)))
-
-
-def stored_rows(run: RunDir, log: str = "metrics.jsonl") -> Iterator[Row]:
-    return map(comparable, read_rows(run.logs / log))
-
-
-def comparable(row: Mapping[str, Any]) -> Row:
-    """A row without what depends on the clock."""
-    return {name: value for name, value in row.items() if not name.startswith(CLOCK_KEYS)}
-
-
-def first_difference(stored: Mapping[str, Any], again: Mapping[str, Any], *, only: Any) -> Difference | None:
-    """The first leaf, in the order of the parts, that is not the same to the last bit."""
-    return next((found for name in only for found in _differences(stored.get(name), again.get(name), name)), None)
-
-
-def _differences(stored: Any, again: Any, path: str) -> Iterator[Difference]:
-    if hasattr(stored, "copy_into") and hasattr(again, "copy_into"):  # rows of a replay buffer
-        stored, again = (_rows(log) for log in (stored, again))
-    if isinstance(stored, Mapping) and isinstance(again, Mapping):
-        for key in dict.fromkeys([*stored, *again]):
-            yield from _differences(stored.get(key), again.get(key), f"{path}/{key}")
-    elif hasattr(stored, "dtype") and hasattr(again, "dtype"):
-        yield from _array_differences(np.asarray(stored), np.asarray(again), path)
-    elif isinstance(stored, list | tuple) and isinstance(again, list | tuple) and len(stored) == len(again):
-        for number, pair in enumerate(zip(stored, again, strict=True)):
-            yield from _differences(*pair, f"{path}/{number}")
-    elif not _same(stored, again):
-        yield Difference("tensor", path, None, shortened(stored), shortened(again))
-
-
-def _rows(log: Rows) -> dict[str, Any]:
-    """The rows that are alive; an empty log on the disk no longer knows its columns."""
-    return {"start": log.start, "stop": log.stop, **(log.arrays() if log.stop > log.start else {})}
-
-
-def _array_differences(stored: Any, again: Any, path: str) -> Iterator[Difference]:
-    if stored.dtype != again.dtype or stored.shape != again.shape:
-        kinds = [f"{array.dtype}{list(array.shape)}" for array in (stored, again)]
-        yield Difference("tensor", path, None, *kinds)
-        return
-    one, other = (np.ascontiguousarray(array).reshape(-1) for array in (stored, again))
-    width = max(one.itemsize, 1)
-    unequal = (one.view(np.uint8) != other.view(np.uint8)).reshape(-1, width).any(axis=1) if one.size else np.zeros(0)
-    if unequal.any():
-        first = int(unequal.argmax())
-        place = list(map(int, np.unravel_index(first, stored.shape))) if stored.shape else []
-        what = f"{path}{place} and {int(unequal.sum()) - 1} more of {one.size} values"
-        yield Difference("tensor", what, None, one[first].item(), other[first].item())
-
-
-def _same(stored: Any, again: Any) -> bool:
-    both_nan = all(isinstance(value, float) and math.isnan(value) for value in (stored, again))
-    return both_nan or (type(stored) is type(again) and bool(stored == again))
-
-
-def damaged_tensor(folder: Path, parts: Mapping[str, Any]) -> Difference | None:
-    """The first array in the files of a damaged checkpoint that is not what it should be, if that can be told."""
-    for name, state in parts.items():
-        file = folder / f"{name}.safetensors"
-        arrays = flatten(state).arrays
-        most = MAX_HEADER_BYTES + sum(array.nbytes for array in arrays.values())
-        try:
-            if file.stat().st_size > most:  # its checksum is wrong, so its length may be anything
-                continue
-            stored = parse_blob(np.fromfile(file, np.uint8, most), file.name)
-        except (OSError, CheckpointError):
-            continue
-        found = first_difference({name: stored}, {name: {key: arrays.get(key) for key in stored}}, only=[name])
-        if found is not None:
-            return found
-    return None
-
-
-def shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
+            self.report.add(Difference("metric", "a stored row that was not produced again", left.get("env_steps")))

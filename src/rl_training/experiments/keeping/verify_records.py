@@ -1,4 +1,4 @@
-"""What a run recorded about itself, held against its files: config, logs, checkpoints, versions. Nothing is trained."""
+"""Checks the files of a run against its own records: config, logs, checkpoints, versions. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rl_training.types import StateDict
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two runs part."""
+    """The first difference of one kind between two runs."""
 
     kind: str
     """config, log, file, metric, evaluation or tensor."""
@@ -40,7 +40,7 @@ class Difference:
 
 @dataclass
 class VerifyReport:
-    """What was compared, and the first difference of each kind; none means the same to the last bit."""
+    """What was compared, and the first difference of each kind; without any, the runs are bit-identical."""
 
     run: Path
     env_steps: int = 0
@@ -54,16 +54,16 @@ class VerifyReport:
         return not self.differences
 
     def add(self, difference: Difference) -> None:
-        """Keep it if it is the first of its kind."""
+        """Keep a difference if it is the first of its kind."""
         if all(known.kind != difference.kind for known in self.differences):
             self.differences.append(difference)
 
 
 def check_config(run: RunDir, report: VerifyReport) -> bool:
-    """Whether the stored config decides the same numbers as the one that the run was trained with."""
+    """Whether the stored config computes the same numbers as the one the run was trained with; adds differences."""
     info = run.info()
     for entry in info.get("config_changes") or ():
-        what = f"the run went on with a changed config on purpose: {', '.join(entry.get('fields', ()))}"
+        what = f"the run was continued with a changed config on purpose: {', '.join(entry.get('fields', ()))}"
         report.add(Difference("config", what, entry["env_steps"]))
     changes = edited(run)
     now, then = public_sha256(read_yaml(run.path / "configs" / "resolved.yaml")), info.get("config_sha256")
@@ -78,15 +78,15 @@ def check_config(run: RunDir, report: VerifyReport) -> bool:
 
 
 def edited(run: RunDir) -> list[Change] | None:
-    """Fields of the config that are not what a checkpoint was saved under; None where no checkpoint can tell."""
+    """Config fields that differ from those at a checkpoint; None without a checkpoint that recorded them."""
     now = Seal.of(run)
     seals = [seal for seal in CheckpointManager(run.path).seals() if seal.belongs_to(now)]
     return next((changes for seal in seals if (changes := seal.changes(now))), []) if seals else None
 
 
 def check_log(run: RunDir, report: VerifyReport, covered: Iterable[StateDict]) -> None:
-    """The logs against what was recorded of them: that they were sound at every resume, the prefixes that checkpoints
-    have `covered`, and the hash of the metrics at the end."""
+    """Check the logs: recorded damage at a resume, checksums of the prefixes that checkpoints have `covered`, and the
+    hash of the metrics at the end."""
     info = run.info()
     for entry in info.get("logs_damage") or ():
         what = f"logs were damaged when the run was resumed: {'; '.join(map(str, entry['files']))}"
@@ -100,7 +100,7 @@ def check_log(run: RunDir, report: VerifyReport, covered: Iterable[StateDict]) -
 
 
 def damaged_logs(logs: Path, covered: Iterable[StateDict]) -> list[str]:
-    """Files that are not what the checkpoints cover, each with the bytes between which that begins."""
+    """Log files that do not match the checksums in checkpoints, each with the byte range of the first difference."""
     records: dict[str, list[tuple[int, str]]] = {}
     for state in covered:
         for name, sha256 in state.get("sha256", {}).items():
@@ -116,7 +116,7 @@ def damaged_logs(logs: Path, covered: Iterable[StateDict]) -> list[str]:
 
 
 def first_difference_in(path: Path, prefixes: Sequence[tuple[int, str]]) -> tuple[int, int] | None:
-    """The last length at which a file still has its checksum and the first at which it has not; one pass over it."""
+    """The longest prefix with the right checksum and the first prefix with a wrong one; one pass over the file."""
     digest, done = hashlib.sha256(), 0
     if not path.is_file():
         return (0, prefixes[-1][0]) if prefixes[-1][0] else None
@@ -132,7 +132,7 @@ def first_difference_in(path: Path, prefixes: Sequence[tuple[int, str]]) -> tupl
 
 
 def check_files(run: RunDir, report: VerifyReport) -> dict[int, StateDict]:
-    """The steps whose checkpoints are what this run saved, each with what it knows about the logs."""
+    """Check all checkpoints; returns the intact steps, each with the state of its logs."""
     manager, now = CheckpointManager(run.path, report=lambda line: None), Seal.of(run)
     sound: dict[int, StateDict] = {}
     for step in manager.steps():
@@ -150,7 +150,7 @@ def check_files(run: RunDir, report: VerifyReport) -> dict[int, StateDict]:
 
 
 def compare_versions(run: RunDir, report: VerifyReport) -> None:
-    """Bits are promised on the same machine with the same versions: what is another one is said."""
+    """Note other versions than the run had: bit equality is promised only for the same machine and versions."""
     then, now = run.info().get("versions") or {}, versions()
     changed = [
         f"{name} {then.get(name)} -> {now.get(name)}" for name in {**then, **now} if then.get(name) != now.get(name)

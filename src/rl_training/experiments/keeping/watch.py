@@ -1,4 +1,4 @@
-"""Follows running experiments from outside: reads what they write and shows it. Nothing here can disturb a run."""
+"""Follows running experiments from outside, by reading their files; it cannot disturb them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
 from rl_training.experiments.launching.group_display import GroupView, Row
-from rl_training.experiments.launching.group_runner import latest_progress
-from rl_training.logging.progress_display import RateMeter
+from rl_training.experiments.launching.progress import RunProgress
 from rl_training.runs.directory import RunDir
 from rl_training.runs.index import OTHER_FOLDERS, describe
 from rl_training.system.json_lines import steps_of, tail_rows
@@ -26,34 +24,31 @@ class Watched:
     run: RunDir
     total: int | None = None
     status: str = "running"
-    meter: RateMeter = field(default_factory=RateMeter)
-    progress: dict[str, Any] = field(default_factory=dict)
+    reading: RunProgress = field(default_factory=RunProgress)
     alerts: list[dict[str, Any]] = field(default_factory=list)
-    """Those that were seen, oldest first."""
+    """Alerts seen so far, oldest first."""
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """The newest counters and returns."""
+        return self.reading.latest
 
     def look(self, now: float) -> list[dict[str, Any]]:
-        """Read what is new; returns the alerts that were not there before."""
-        self.progress |= latest_progress(self.run.logs / "metrics.jsonl")
-        self.meter.update(self.progress.get("env_steps", 0), now)
+        """Read the new rows; returns the new alerts."""
+        self.reading.measure(self.run.logs / "metrics.jsonl", now)
         rows = tail_rows(self.run.logs / "alerts.jsonl")
         new = [row for row in rows if row not in self.alerts]
         self.alerts += new
-        with suppress(RunError):  # the directory is going away, or is just being made
+        with suppress(RunError):  # the directory is being removed or created
             self.status = str(describe(self.run.path, config=False)["status"])
         return new
 
     def row(self) -> Row:
-        steps = self.progress.get("env_steps")
-        score = self.progress.get(EVALUATION, self.progress.get(TRAINING))
-        name = self.run.path.name
-        if self.status != "running" or steps is None:
-            return Row(name, self.status, steps, self.total, score)
-        left = self.meter.seconds_left(steps, self.total)
-        return Row(name, self.status, steps, self.total, score, self.meter.rate, left)
+        return self.reading.row(self.run.path.name, self.status, self.total)
 
 
 class Watcher:
-    """Follows the given runs until they have ended or, without any, whatever runs in `output_dir`."""
+    """Follows the given runs until they have ended or, without any, all that are running in `output_dir`."""
 
     def __init__(self, output_dir: str | Path, view: GroupView, runs: Sequence[RunDir] = ()) -> None:
         self.output_dir = Path(output_dir).expanduser()
@@ -63,7 +58,7 @@ class Watcher:
         self._known: set[str] = set()
 
     def follow(self, interval: float) -> None:
-        """Until nothing that is watched runs any more."""
+        """Look every `interval` seconds until no watched run is running."""
         try:
             while self.look():
                 time.sleep(interval)
@@ -71,7 +66,7 @@ class Watcher:
             self.view.close()
 
     def look(self) -> bool:
-        """One look at all of them; whether one still runs."""
+        """Update all of them once; returns whether one is still running."""
         if self.follows_all:
             self._find_new()
         now = time.monotonic()
@@ -88,7 +83,7 @@ class Watcher:
         return [one.row() for one in self.watched.values()]
 
     def _find_new(self) -> None:
-        """Runs that somebody trains at this moment and that were not seen before."""
+        """Add the runs that are being trained now and were not seen before."""
         for lock in sorted(self.output_dir.glob("*/.lock")):
             folder = lock.parent
             if folder.name in self._known or folder.name in OTHER_FOLDERS:
@@ -108,5 +103,5 @@ def watch(run: RunDir) -> Watched:
 
 
 def alert_text(alert: dict[str, Any]) -> str:
-    """A row of alerts.jsonl in a line."""
+    """A row of alerts.jsonl as one line of text."""
     return f"alert {alert.get('rule')}: {alert.get('message')} (at {steps_of(alert) or 0:,} env steps)"

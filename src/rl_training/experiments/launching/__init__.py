@@ -1,1 +1,1 @@
-"""Starting many runs: groups of seeds, sweeps, searches for hyperparameters."""
+"""Starting many runs: groups of seeds, sweeps, hyperparameter searches."""

@@ -1,6 +1,6 @@
-"""`AutoTuner`: which values to try next, by Optuna. Knows nothing of runs: give it scores from anywhere.
+"""`AutoTuner`: suggests which values to try next, by Optuna. Independent of runs: scores may come from anywhere.
 
-The same functions drive `rl tune`. Optuna is imported when the first study is made.
+The same functions drive `rl tune`. Optuna is imported lazily, when the first study is created.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Space = Mapping[str, RangeConfig | Sequence[Any]]
 Config = dict[str, Any]
 Direction = Literal["maximize", "minimize"]
 DIGITS = 6
-"""Significant digits of a suggested number: what a person can type again."""
+"""Significant digits of a suggested number, few enough to be typed again."""
 WILCOXON_STEPS = 4
-"""Seeds that a trial runs before it can be ended: with fewer, no difference can be significant."""
+"""Seeds that a trial runs before it can be pruned: with fewer, no difference can be significant."""
 
 
 class AutoTuner:
@@ -51,7 +51,7 @@ class AutoTuner:
         self._known: list[tuple[Config, float]] = []
 
     def suggest_next_config(self, history: Iterable[tuple[Config, float]] = ()) -> Config:
-        """Values for the next trial. `history` holds (config, performance) pairs from elsewhere, each learnt once."""
+        """Values for the next trial. `history` holds (config, performance) pairs from elsewhere; each is added once."""
         for config, performance in history:
             if (config, performance) not in self._known:
                 self.update_with_result(config, performance)
@@ -61,7 +61,7 @@ class AutoTuner:
         return config
 
     def update_with_result(self, config: Config, performance: float) -> None:
-        """What a config came to; one that was never suggested is learnt from too. NaN means that it failed."""
+        """Report the performance of a config, suggested or not. NaN means that it failed."""
         from optuna.trial import TrialState, create_trial
 
         self._known.append((dict(config), performance))
@@ -77,7 +77,7 @@ class AutoTuner:
 
     @property
     def best(self) -> tuple[Config, float] | None:
-        """The best config so far and its performance; None where nothing has come to an end."""
+        """The best config so far and its performance; None before the first result."""
         from optuna.trial import TrialState
 
         if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
@@ -90,7 +90,8 @@ class AutoTuner:
 
 @contextmanager
 def optuna_here() -> Iterator[None]:
-    """Turns a missing library into the line to type, and keeps Optuna's notes about young features to itself."""
+    """Turns a missing Optuna into a ConfigError with the pip command, and silences its warnings about experimental
+    features."""
     try:
         import optuna
     except ImportError as error:
@@ -98,7 +99,7 @@ def optuna_here() -> Iterator[None]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        warnings.filterwarnings("ignore", message=".*already reported", category=UserWarning)  # after a resume
+        warnings.filterwarnings("ignore", message=".*already reported", category=UserWarning)  # when resumed
         try:
             yield
         except ImportError as error:
@@ -108,7 +109,7 @@ def optuna_here() -> Iterator[None]:
 def make_study(
     *, direction: Direction = "maximize", pruner: str = "none", storage: BaseStorage | None = None, name: str = "study"
 ) -> Study:
-    """A study in memory or, with `storage`, on disk: a new one, or the one that is there."""
+    """A study in memory or, with `storage`, on disk, where an existing one is continued."""
     with optuna_here():
         import optuna
 
@@ -122,8 +123,7 @@ def make_study(
 
 
 def ask(study: Study, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> Any:
-    """The next trial. Its draws depend on the seed and its number alone, so a study that was stopped goes on as if it
-    had not been."""
+    """The next trial. Its random draws depend only on the seed and its number, so a resumed study continues exactly."""
     with optuna_here():
         number = len(study.get_trials(deepcopy=False))
         study.sampler = make_sampler(sampler, int(stream(seed, "tune", number).integers(2**31)))
@@ -145,7 +145,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
 
 
 def make_pruner(name: str) -> BasePruner:
-    """Steps of a trial are its seeds, so Wilcoxon's test is paired: the same seed with the best trial's values."""
+    """A pruner by name. Steps of a trial are its seeds, so Wilcoxon's test pairs equal seeds with the best trial."""
     import optuna
 
     makers: dict[str, Any] = {
@@ -164,7 +164,7 @@ def _named(makers: Mapping[str, Any], name: str, what: str) -> Any:
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """A space as Optuna takes it; values that are no scalars (layer widths, say) travel as JSON."""
+    """A search space as Optuna distributions; values that are not scalars (layer widths) are encoded as JSON."""
     with optuna_here():
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -180,12 +180,12 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
 
 
 def decoded(params: Mapping[str, Any]) -> Config:
-    """The values that Optuna's parameters stand for."""
+    """Config values from Optuna's parameters."""
     return {key: _value(value) for key, value in params.items()}
 
 
 def encoded(config: Mapping[str, Any], space: Mapping[str, BaseDistribution]) -> Config:
-    """The inverse of `decoded`, of the keys that are searched."""
+    """The inverse of `decoded`, for the keys that are searched."""
     missing = [key for key in space if key not in config]
     if missing:
         raise ConfigError(f"the config has no value for {', '.join(missing)}, which the search is over")

@@ -1,4 +1,4 @@
-"""What a person sees while a group trains: a table on a terminal, plain lines elsewhere. Only reads; all on stderr."""
+"""Display of a running group: a live table on a terminal, plain lines elsewhere; all on stderr."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 COLUMNS = ("run", "status", "env steps", "return", "steps/s", "left")
 COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "failed": "red", "killed": "red"}
 ORDER = ("running", "failed", "killed", "stopped", "finished", "waiting")
-"""Who is shown first where the terminal is too low for all."""
+"""Order of importance, where the terminal has too few lines for all members."""
 FRAME_LINES = 4
-"""Lines of the table that are no member: title, head, what is left out, and the cursor's."""
+"""Lines of the table that are not members: title, header, number left out, cursor."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One member as it is now."""
+    """The current state of one member."""
 
     label: str
-    """What it is called: `seed 3`."""
+    """Name of the member: `seed 3`."""
     status: str
     env_steps: int | None = None
     total: int | None = None
@@ -49,7 +49,7 @@ class Row:
         ]
 
     def facts(self) -> list[str]:
-        """What is known of it: `2,048 (2%) env steps`, `return 21.3`, `9,500 steps/s`, `0:10 left`."""
+        """The known facts as text: `2,048 (2%) env steps`, `return 21.3`, `9,500 steps/s`, `0:10 left`."""
         _, _, steps, score, rate, left = self.cells()
         words = [f"{steps} env steps", f"return {score}", f"{rate} steps/s", f"{left} left"]
         values = [self.env_steps, self.score, self.rate, self.seconds_left]
@@ -57,29 +57,29 @@ class Row:
 
 
 class GroupView(Protocol):
-    """Where a group shows itself."""
+    """Displays the progress of a group."""
 
     def show(self, rows: Sequence[Row]) -> None:
-        """How all members are now; called often."""
+        """Show the current state of all members; called often."""
 
     def event(self, text: str) -> None:
-        """Something happened that `show` tells as well."""
+        """Report a change of state that `show` displays as well."""
 
     def message(self, text: str) -> None:
-        """A text that stays."""
+        """Print a text that stays visible."""
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
 
 
 def make_view(*, live: bool = True, stream: TextIO | None = None) -> GroupView:
-    """The table where a person watches a terminal that can move its cursor, lines otherwise."""
+    """A table on an interactive terminal, lines otherwise."""
     stream = stream or sys.stderr
     return TableView(stream) if live and wants_bar(stream) else LineView(stream, live=live)
 
 
 class LineView:
-    """Events as they happen and, unless switched off, a line per running member every minute."""
+    """Prints events as they happen and, if `live`, a line per running member every minute."""
 
     def __init__(self, stream: TextIO, *, live: bool = True) -> None:
         self._stream = stream
@@ -107,7 +107,7 @@ class LineView:
 
 
 class TableView:
-    """A live table by rich, one row per member, refreshed by `show` itself: no thread of its own."""
+    """A live table by rich, one row per member, refreshed by `show`; it starts no thread."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -128,7 +128,7 @@ class TableView:
         self._live.update(group_table(rows, max(self._console.height - FRAME_LINES, 1)), refresh=True)
 
     def event(self, text: str) -> None:
-        """The table says it."""
+        """Not printed: the table shows it."""
 
     def message(self, text: str) -> None:
         words = wrapped(printable(text, lines=True), self._stream)
@@ -139,7 +139,7 @@ class TableView:
 
 
 def group_table(rows: Sequence[Row], height: int) -> RichTable:
-    """At most `height` members, those that do something first, in their own order; the title counts all."""
+    """A table of at most `height` members, chosen by `ORDER` but in their own order; the title counts all."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -159,7 +159,7 @@ def group_table(rows: Sequence[Row], height: int) -> RichTable:
 
 
 def shown_rows(rows: Sequence[Row], height: int) -> list[Row]:
-    """The most interesting `height` rows, in their own order."""
+    """The `height` most important rows, in their own order."""
     if len(rows) <= height:
         return list(rows)
     ranked = sorted(range(len(rows)), key=lambda i: ORDER.index(rows[i].status) if rows[i].status in ORDER else 0)

@@ -1,8 +1,8 @@
-"""Trains the members of a group or a sweep: plain `rl` processes side by side, each watched, none able to end another;
-where they are compiled runs, threads over one program (`member_threads`).
+"""`GroupRunner`: trains the members of a group or sweep in parallel, each in its own `rl` process.
 
-Members have sessions of their own, so a Ctrl-C reaches the parent alone, which passes it on once (a second one means
-"at once"). They stop by themselves when the parent is gone (`membership`).
+Compiled runs are threads over one program instead (`member_threads`). Member processes have sessions of their own, so
+Ctrl-C reaches only the parent, which forwards it; a second Ctrl-C stops them at once. Members stop by themselves when
+the parent dies (`membership`). A member that fails does not affect the others.
 """
 
 from __future__ import annotations
@@ -21,29 +21,27 @@ from types import FrameType
 from typing import Any, Protocol
 
 from rl_training.config.schema import TrainConfig
-from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
 from rl_training.experiments.launching.group_display import GroupView, Row
 from rl_training.experiments.launching.members import CONFIG_CODE, Member, RunSet
 from rl_training.experiments.launching.membership import Lifeline, consent_variable
-from rl_training.logging.progress_display import RateMeter
+from rl_training.experiments.launching.progress import RunProgress
 from rl_training.runs.lock import holder_of
 from rl_training.system.atomic_io import atomic_write
-from rl_training.system.json_lines import number_of, tail_rows
 from rl_training.system.signals import requeue_under_slurm
 from rl_training.types import RLTrainingError, TrustError
 
 Key = tuple[int | None, int]
-"""What tells members apart."""
+"""Trial and seed of a member, which identify it."""
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 0.5
-"""How often the members' logs are read."""
+"""Interval at which the members' logs are read."""
 ERROR_LINES = 20
 STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGUSR1: 75}
-"""Signals that are passed on to the members, and what the group then exits with."""
+"""Signals that are forwarded to the members, and the exit code of the group after each."""
 
 
 class Process(Protocol):
-    """What runs a member: a process, or a thread that looks like one."""
+    """What runs a member: a process, or a thread with the same interface."""
 
     @property
     def pid(self) -> int: ...
@@ -58,19 +56,18 @@ Start = Callable[[Member, Sequence[str], Path], Process]
 
 @dataclass
 class Job:
-    """A member whose process runs."""
+    """A member and its running process."""
 
     member: Member
     process: Process
     log: Path
     log_start: int
-    """Where in its log this process began."""
+    """Offset in the log at which the output of this process begins."""
     started: float = field(default_factory=time.monotonic)
-    meter: RateMeter = field(default_factory=RateMeter)
-    progress: dict[str, Any] = field(default_factory=dict)
+    progress: RunProgress = field(default_factory=RunProgress)
 
     def new_lines(self) -> list[str]:
-        """What the process has printed."""
+        """The lines that this process has printed."""
         with open(self.log, "rb") as file:
             file.seek(self.log_start)
             return file.read().decode(errors="replace").splitlines()
@@ -79,9 +76,8 @@ class Job:
 class GroupRunner:
     """Runs the given members, or every one that is not finished, at most `jobs` at a time.
 
-    One that fails is tried again up to `retries` times, from its last checkpoint. `feed` is asked all the time for
-    members to add, which may be new ones. `thread` makes a member a thread of this process instead of a process of its
-    own.
+    A member that fails is retried up to `retries` times, from its last checkpoint. `feed` is polled for further members
+    to run. `thread`, if given, starts a member as a thread of this process instead of a process of its own.
     """
 
     def __init__(
@@ -113,7 +109,7 @@ class GroupRunner:
         self._save_error = ""
 
     def run(self) -> int:
-        """Until every member has ended; the exit code of the whole."""
+        """Run until every member has ended; returns the exit code of the group."""
         for member in self.waiting:
             member.status, member.reason = "waiting", None
         self.lifeline = Lifeline()
@@ -126,21 +122,21 @@ class GroupRunner:
                 self._announce_stop()
                 self._collect()
         finally:
-            self.lifeline.close()  # whatever still runs stops
+            self.lifeline.close()  # members that still run stop by themselves
             for job in self.running:
                 job.process.wait()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             for member in self.waiting:
                 self.group.observe_member(member)
-            self._tell("close")
+            self._tell(self.view.close)
             self._save()
         if self.stopped_by is None:
             left = self.group.unfinished()
             is_config = bool(left) and all(member.exit_code == CONFIG_CODE for member in self.group.members)
             return CONFIG_CODE if is_config else int(bool(left))
         if self.stopped_by is signal.SIGUSR1 and (requeued := requeue_under_slurm()):
-            self._tell("message", requeued)
+            self._tell(self.view.message, requeued)
         return STOP_CODES[self.stopped_by]
 
     def _has_work(self) -> bool:
@@ -160,21 +156,21 @@ class GroupRunner:
             again = "; once more stops them at once" if self.stopped_by is signal.SIGINT else ""
             count = len(self.running)
             text = f"stopping {count} running member{'s' if count != 1 else ''}, which save first{again}"
-            self._tell("message", f"{self.stopped_by.name}: {text}")
+            self._tell(self.view.message, f"{self.stopped_by.name}: {text}")
             self._stop_announced = True
 
-    def _tell(self, method: str, *arguments: Any) -> None:
-        """Call the view; a terminal that has gone away ends nothing."""
+    def _tell(self, show: Callable[..., None], *arguments: Any) -> None:
+        """Call a method of the view; a terminal that is gone must not stop the group."""
         with suppress(OSError, ValueError):
-            getattr(self.view, method)(*arguments)
+            show(*arguments)
 
     def _save(self) -> None:
-        """The record can be made again from the runs, so a full disk ends nothing here either."""
+        """Write the record. It can be rebuilt from the runs, so a full disk must not stop the group."""
         try:
             self.group.save()
         except RLTrainingError as error:
             if self._save_error != str(error):
-                self._tell("message", str(error))
+                self._tell(self.view.message, str(error))
             self._save_error = str(error)
 
     # -- starting -----------------------------------------------------------------------------------------------------
@@ -186,13 +182,13 @@ class GroupRunner:
             if holder := self.group.busy(member):
                 if member.key not in self._announced:
                     text = f"process {holder.pid} on {holder.host} has its run; waiting until that ends"
-                    self._tell("message", f"{self.group.label(member)}: {text}")
+                    self._tell(self.view.message, f"{self.group.label(member)}: {text}")
                 self._announced.add(member.key)
                 continue
             self.waiting.remove(member)
             self.group.observe_member(member)
             if member.status == "finished":  # by the process that had it
-                self._tell("event", f"{self.group.label(member)}: finished")
+                self._tell(self.view.event, f"{self.group.label(member)}: finished")
                 continue
             self._start(member)
 
@@ -205,20 +201,20 @@ class GroupRunner:
             raise
         except RLTrainingError as error:
             member.status, member.reason = "failed", self.group.redactor.values(str(error))
-            self._tell("message", f"{self.group.label(member)}: failed, {error}")
+            self._tell(self.view.message, f"{self.group.label(member)}: failed, {error}")
             return
         with open(log, "ab") as output:
             log_start = output.tell()
         start = self._process if self.thread is None else self.thread
         process = start(member, words, log)
         self.running.append(Job(member, process, log, log_start))
-        if self.stopped_by is not None:  # the signal came while the process was being made
+        if self.stopped_by is not None:  # the signal arrived while the process was being started
             process.send_signal(signal.SIGTERM)
         member.status, member.exit_code, member.reason = "running", None, None
-        # a thread's run is guarded by its own lock; this process outlives it
+        # a thread's run is protected by its own lock, and this process outlives it
         member.words, member.process = ["rl", *words], None if self.thread is not None else holder_of(process.pid)
         self._save()
-        self._tell("event", f"{self.group.label(member)}: {'resumed' if words[0] == 'resume' else 'started'}")
+        self._tell(self.view.event, f"{self.group.label(member)}: {'resumed' if words[0] == 'resume' else 'started'}")
 
     def _process(self, member: Member, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         secrets = self.group.redactor.needed_values
@@ -248,12 +244,11 @@ class GroupRunner:
             run = self.group.find_run(job.member)
             if run is not None:
                 job.member.run = run.path.name
-                job.progress |= latest_progress(run.logs / "metrics.jsonl")
-                job.meter.update(job.progress.get("env_steps", 0), now)
-        self._tell("show", self.rows())
+                job.progress.measure(run.logs / "metrics.jsonl", now)
+        self._tell(self.view.show, self.rows())
 
     def rows(self) -> list[Row]:
-        """Every member as it is now."""
+        """The current state of every member."""
         jobs = {job.member.key: job for job in [*self.ended.values(), *self.running]}
         return [self._row(member, jobs.get(member.key)) for member in self.group.members]
 
@@ -261,12 +256,7 @@ class GroupRunner:
         label = self.group.label(member)
         if job is None:
             return Row(label, member.status)
-        steps, total = job.progress.get("env_steps"), self.totals[member.key]
-        score = job.progress.get(EVALUATION, job.progress.get(TRAINING))
-        if member.status != "running" or steps is None:
-            return Row(label, member.status, steps, total, score)
-        left = job.meter.seconds_left(steps, total)
-        return Row(label, member.status, steps, total, score, job.meter.rate, left)
+        return job.progress.row(label, member.status, self.totals[member.key])
 
     def _collect(self) -> None:
         for job in list(self.running):
@@ -283,7 +273,7 @@ class GroupRunner:
         self.group.observe_member(member)
         run = self.group.find_run(member)
         if run is not None:
-            job.progress |= latest_progress(run.logs / "metrics.jsonl")
+            job.progress.read(run.logs / "metrics.jsonl")
         member.exit_code = exit_code
         if exit_code == 0:
             member.status = "finished"
@@ -294,26 +284,26 @@ class GroupRunner:
         else:
             member.status, member.reason = "failed", self.group.redactor.text(error_line(job.new_lines()))
         facts = [f"{member.status} after {time.monotonic() - job.started:.0f} s", *self._row(member, job).facts()]
-        self._tell("event", f"{self.group.label(member)}: {', '.join(facts)}")
+        self._tell(self.view.event, f"{self.group.label(member)}: {', '.join(facts)}")
         if member.reason is not None:
             self._explain(job, member.reason)
         self._redact(job.log)
         self._failures[member.key] += member.status in ("failed", "killed")
         if member.status in ("failed", "killed") and self._failures[member.key] <= self.retries:
-            self._tell("message", f"{self.group.label(member)}: trying again")
+            self._tell(self.view.message, f"{self.group.label(member)}: trying again")
             self.waiting.append(member)
 
     def _explain(self, job: Job, reason: str) -> None:
-        """Why a member ended badly; the lines around it only for the first of those that say the same."""
+        """Say why a member failed; its last lines only for the first member with this reason."""
         label, status = self.group.label(job.member), job.member.status
         is_known = any(member.reason == reason for member in self.group.members if member is not job.member)
         lines = job.new_lines()[-ERROR_LINES:] if status == "failed" and not is_known else []
         lines = [self.group.redactor.text(line) for line in lines]
-        self._tell("message", "\n".join([f"{label}: {status}; {reason}", *(f"  {line}" for line in lines)]))
-        self._tell("message", f"  see {job.log}")
+        self._tell(self.view.message, "\n".join([f"{label}: {status}; {reason}", *(f"  {line}" for line in lines)]))
+        self._tell(self.view.message, f"  see {job.log}")
 
     def _redact(self, log: Path) -> None:
-        """What a member printed may hold a secret of its config or environment; what stays on disk must not."""
+        """Remove secrets of the config or the environment from what a member printed."""
         with suppress(FileNotFoundError):
             text = log.read_bytes().decode(errors="surrogateescape")
             public = self.group.redactor.text(text)
@@ -321,16 +311,8 @@ class GroupRunner:
                 atomic_write(log, public.encode(errors="surrogateescape"))
 
 
-def latest_progress(path: Path) -> dict[str, Any]:
-    """Counters and returns as the newest rows of a metrics log have them."""
-    found: dict[str, Any] = {}
-    for row in tail_rows(path):
-        found |= {name: row[name] for name in ("env_steps", EVALUATION, TRAINING) if number_of(row, name) is not None}
-    return found
-
-
 def error_line(lines: Sequence[str]) -> str:
-    """The line that says what went wrong: the last "error: ..." or, before an unexpected one, the traceback's last."""
+    """The line that says what went wrong: the last "error: ..." or, if unexpected, the end of its traceback."""
     said = [line.strip() for line in lines if line.strip()] or ["it printed nothing"]
     errors = [number for number, line in enumerate(said) if line.startswith("error: ")]
     if not errors:
@@ -341,10 +323,10 @@ def error_line(lines: Sequence[str]) -> str:
 
 
 def at_a_time(cfg: TrainConfig, jobs: int | None, count: int) -> int:
-    """Members side by side: one per core unless the user says otherwise, and never fewer than a program takes."""
+    """Members that run in parallel: `jobs`, by default one per core, and never fewer than one program holds."""
     return min(max(jobs or default_jobs(), cfg.training.runs_per_program), count)
 
 
 def default_jobs() -> int:
-    """One run per core that this process may use."""
+    """One run per core available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,11 +1,10 @@
-"""A group of seeds on disk: `<output_dir>/groups/<algo>__<env>__<stamp>/`, which says what belongs together.
+"""`SeedGroup`: one config with several seeds, recorded in `<output_dir>/groups/<algo>__<env>__<stamp>/`.
 
-What groups and sweeps share is in `members`; starting the members is `group_runner`'s work.
+What groups and sweeps share is in `members`; `group_runner` starts the members.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,23 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.loading import ResolvedConfig, as_resolved
 from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
-from rl_training.experiments.launching.members import Member, RunSet, directories, no_record, read_record, seals_in
+from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
-from rl_training.runs.names import Names, claim_directory, name_part, pick, readable_errors
+from rl_training.runs.finding import LATEST, DirectoryKind
+from rl_training.runs.names import check_name, claim_directory, name_part, parse_run_step, readable_errors
 from rl_training.runs.redaction import Redactor, with_secrets
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import RunError
 
-SCHEMA = 1
 FOLDER, RECORD = "groups", "group.json"
 SUBFOLDERS = ("configs", "logs", "plots")
 
 
 @dataclass
 class GroupInfo:
-    """What `group.json` holds besides the members."""
+    """The contents of `group.json` besides the members."""
 
     id: str
     name: str | None
@@ -39,17 +39,18 @@ class GroupInfo:
     started: str
     argv: list[str]
     jobs: int | None
-    """Members at a time, where the user said so."""
+    """Members that run in parallel, if the user chose a number."""
     init_from: str | None
     total_timesteps: int | None = None
-    """The budget that the finished group was extended to; None for that of its config."""
+    """The budget to which the finished group was extended; None for the budget of its config."""
 
 
 class SeedGroup(RunSet):
     """One group on disk: the same config with several seeds."""
 
-    kind = "group"
-    record = RECORD
+    directory = DirectoryKind("group", RECORD, "`rl train --seed 1,2,3` makes one", MAX_RECORD_BYTES)
+    folder = FOLDER
+    info_type = GroupInfo
     info: GroupInfo
 
     def __repr__(self) -> str:
@@ -58,7 +59,7 @@ class SeedGroup(RunSet):
     @classmethod
     def create(
         cls,
-        cfg: TrainConfig,
+        config: TrainConfig | ResolvedConfig,
         seeds: Sequence[int],
         *,
         argv: Sequence[str] = (),
@@ -67,17 +68,20 @@ class SeedGroup(RunSet):
         init_from: str | None = None,
     ) -> SeedGroup:
         """A new group with its config frozen: a file that is edited while members wait changes nothing for them."""
+        resolved = as_resolved(config)
+        cfg = resolved.config
+        check_name(cfg.name)
         output_dir = with_secrets(cfg).output_dir  # every variable is there before a member starts
         warm_start = None if init_from is None else pinned(init_from, output_dir)
         redactor = Redactor()
-        public = public_config(cfg, redactor)
+        public = public_config(resolved, redactor)
         redactor.warn_about_needed()
         name = f"{name_part(cfg.algo)}__{name_part(cfg.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
         with readable_errors(f"cannot create a group in output_dir '{cfg.output_dir}'"):
             path = claim_directory(Path(output_dir).expanduser() / FOLDER, name, SUBFOLDERS, "group")
-            resolved = dump_mapping(public)
-            atomic_write(path / "configs" / "resolved.yaml", resolved.encode())
-            text = resolved if source is None else redactor.text(source)
+            frozen = dump_mapping(public)
+            atomic_write(path / "configs" / "resolved.yaml", frozen.encode())
+            text = frozen if source is None else redactor.text(source)
             atomic_write(path / "configs" / "source.yaml", text.encode(errors="surrogateescape"))
         info = GroupInfo(
             id=path.name,
@@ -94,21 +98,6 @@ class SeedGroup(RunSet):
         group.planned_here = True
         group.seal(group.config_file().name, public)
         group.save()
-        return group
-
-    @classmethod
-    def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> SeedGroup:
-        """A group by path, or in `<output_dir>/groups` by its name, the `name:` of its config or a unique prefix."""
-        try:
-            path = Path(path_or_name).expanduser()
-            if not (path / RECORD).is_file():
-                path = _find(path, Path(output_dir).expanduser() / FOLDER)
-        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
-            raise RunError(f"no group {str(path_or_name)[:100]!r}: {error}") from None
-        info, members, seals = _read(path)
-        group = cls(path, info, members, Redactor())
-        group.seals = seals
-        group.observe()
         return group
 
     @property
@@ -134,11 +123,8 @@ class SeedGroup(RunSet):
     def _total(self) -> int:
         return self.config().training.total_timesteps
 
-    def record_fields(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **super().record_fields()}
-
     def is_complete(self, member: Member, info: Mapping[str, Any]) -> bool:
-        """Whether a finished run has come to the budget of the group, also if it was killed on taking it over."""
+        """Whether a finished run has reached the budget of the group, also if it was killed while being extended."""
         total = self.info.total_timesteps
         if total is None:
             return True
@@ -156,7 +142,7 @@ class SeedGroup(RunSet):
         return [*super().resume_words(run), *new]
 
     def extend(self, total_timesteps: int) -> None:
-        """A new budget for every member, which all of them begin from their end: unfinished ones come first."""
+        """Give every member a new budget. Only for finished groups, so that all are extended from the same step."""
         if self.info.total_timesteps == total_timesteps:
             return
         left = [member.seed for member in self.unfinished()]
@@ -171,63 +157,30 @@ class SeedGroup(RunSet):
 
 
 def find_run_or_group(named: str, output_dir: str | Path) -> RunDir | SeedGroup:
-    """The run of this path or name or, where no single run fits, the group. `latest` is always a run."""
+    """The run with this path or name or, where no single run fits, the group. `latest` is always a run."""
     run, refusal = None, RunError()
     try:
         run = RunDir.open(named, output_dir=output_dir)
     except RunError as error:
         refusal = error
-    if run is not None and (named == "latest" or run.path.name == Path(named).name):
+    if named == LATEST and run is None:
+        raise refusal
+    if run is not None and (named == LATEST or run.path.name == Path(named).name):
         return run
-    try:
-        group = SeedGroup.open(named, output_dir=output_dir)
-    except RunError as error:
-        if run is not None:
-            return run
-        looks_like_group = os.path.exists(os.path.join(named, RECORD)) or " fits " in str(error)
-        raise error if looks_like_group else refusal from None
-    if run is not None and run.info().get("group") != group.info.id:
-        raise RunError(f"'{named}' fits run '{run.path.name}' and group '{group.info.id}'; type more of the name")
-    return group
+    return set_or_run(SeedGroup, named, output_dir, run, refusal)
 
 
 def group_directories(output_dir: Path) -> list[Path]:
     """All groups of an output directory, oldest first."""
-    return directories(output_dir / FOLDER, RECORD)
+    return SeedGroup.directory.all_in(output_dir / FOLDER)
 
 
 def pinned(init_from: str, output_dir: str) -> str:
     """`RUN[:STEP]` as a path and a step: `latest` would be another run, or another step of it, for every member."""
-    name, _, step = init_from.partition(":") if not Path(init_from).exists() else (init_from, "", "")
-    run = RunDir.open(name, output_dir)
-    manager = CheckpointManager(run.path)
-    found = {"": manager.latest_step(), "latest": manager.latest_step(), "best": manager.best_step()}.get(step, step)
+    named = parse_run_step(init_from)
+    run = RunDir.open(named.run, output_dir)
+    manager, step = CheckpointManager(run.path), named.checkpoint
+    found = manager.latest_step() if step == "latest" else manager.best_step() if step == "best" else step
     if found is None:
-        raise RunError(f"--init-from {init_from}: run '{run.path}' has no checkpoint '{step or 'latest'}'")
+        raise RunError(f"--init-from {init_from}: run '{run.path}' has no checkpoint '{step}'")
     return f"{run.path}:{found}"
-
-
-def _find(path: Path, folder: Path) -> Path:
-    groups = group_directories(folder.parent)
-    if len(path.parts) != 1:
-        raise RunError(f"no group '{path}': there is no such directory")
-    if not groups:
-        raise RunError(f"no group '{path}': '{folder}' holds no groups; `rl train --seed 1,2,3` makes one")
-    return pick(str(path), groups, _given_names, "group")
-
-
-def _given_names(group: Path) -> Names:
-    try:
-        info = _read(group)[0]
-    except RunError:
-        return Names()
-    return Names(info.name, info.id)
-
-
-def _read(path: Path) -> tuple[GroupInfo, list[Member], dict[str, str | None]]:
-    record, members = read_record(path, "group", RECORD, SCHEMA)
-    try:
-        info = GroupInfo(**{name: record[name] for name in GroupInfo.__dataclass_fields__})
-        return info, members, seals_in(record)
-    except KeyError as error:
-        raise no_record(path / RECORD, "group", error) from error

@@ -1,8 +1,8 @@
-"""Members of a group or a sweep as threads of this process, for the compiled lane: they share compiled programs.
+"""Members of a group or sweep as threads of this process, for the compiled lane: they share compiled programs.
 
-A program leaves Python alone while it computes, so threads share the cores as processes would, without starting,
-tracing and loading the same program a hundred times. Seeds and the values of numeric hyperparameters are inputs of one
-program; what changes shapes makes another. Each is an ordinary run; to the group runner a thread looks like a process.
+A compiled program releases the GIL while it computes, so threads use the cores as processes would, without starting,
+tracing and loading the same program a hundred times. Seeds and numeric hyperparameters are inputs of one program; a
+change of shapes needs another. Each member is an ordinary run; to the group runner a thread looks like a process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from rl_training.experiments.launching.group_runner import Start
 
 MOST_TOGETHER = 128
-"""Runs of a group that an accelerator advances together where the user says nothing."""
+"""Default number of runs that one program advances together on an accelerator."""
 
 
 class MemberThread:
-    """One member in motion; `words` are those of the command that a process would be started with."""
+    """One running member; `words` are the arguments with which a process would be started."""
 
     def __init__(self, runs: RunSet, member: Member, words: Sequence[str], log: Path) -> None:
         self.pid = os.getpid()
@@ -44,7 +44,7 @@ class MemberThread:
         self.thread.start()
 
     def poll(self) -> int | None:
-        """The exit code; None while it runs."""
+        """The exit code; None while the thread runs."""
         return None if self.thread.is_alive() else self.exit_code
 
     def wait(self) -> int | None:
@@ -90,7 +90,7 @@ class MemberThread:
 
 @contextmanager
 def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | None]:
-    """How the group runner starts these members as threads; None where they need processes of their own."""
+    """The function with which the group runner starts these members as threads; None where they need processes."""
     from rl_training.assembly.devices import pinned_threads
 
     configs = [runs.config(trial) for trial in sorted({member.trial or 0 for member in members})]
@@ -102,7 +102,7 @@ def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | 
     secrets = runs.redactor.needed_values
     os.environ.update(secrets)
     try:
-        # around all threads, because each would put back what it found while others still compute
+        # set once around all threads: each thread would restore the old value while others still compute
         with pinned_threads(configs[0].training.num_threads, "jax"):
             yield partial(MemberThread, runs)
     finally:
@@ -111,12 +111,12 @@ def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | 
 
 
 def least(consents: Sequence[Consent]) -> Consent:
-    """The one that allows least."""
+    """The most restrictive consent."""
     return next((consent for consent in consents if consent.level == "none"), consents[0])
 
 
 def for_many(cfg: TrainConfig, count: int) -> TrainConfig:
-    """A config for `count` seeds: on an accelerator, compiled runs that nobody divided otherwise are one program."""
+    """A config for `count` seeds: on an accelerator, compiled runs share one program unless the user set a number."""
     if count == 1 or cfg.training.runs_per_program > 1 or not share_a_process([cfg]):
         return cfg
     from rl_training.jax.training.batched_runs import is_accelerated
@@ -126,12 +126,12 @@ def for_many(cfg: TrainConfig, count: int) -> TrainConfig:
 
 
 def share_a_process(configs: Sequence[TrainConfig]) -> bool:
-    """Whether all are compiled runs and agree on what a process has only once: its device and threads."""
+    """Whether all are compiled runs with the same device and number of threads, which are per process."""
     first = configs[0]
     once = (first.backend, first.device, first.training.num_threads)
     if first.backend != "jax" or any((cfg.backend, cfg.device, cfg.training.num_threads) != once for cfg in configs):
         return False
-    from rl_training.assembly.build import against_compiling, check_supported
+    from rl_training.assembly.lanes import against_compiling, check_supported
 
     check_supported(first)
     return all(cfg.lane != "host" and against_compiling(cfg) is None for cfg in configs)

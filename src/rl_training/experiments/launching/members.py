@@ -1,69 +1,80 @@
-"""Runs that were planned together: a group of seeds, or a sweep. What is on disk of each, and what to start for it.
+"""`RunSet`: runs that were planned together, the base of groups of seeds and of sweeps. Their record and their state.
 
-A member is an ordinary run directory beside the others, and the run is the truth: it names its group in `run.json`, so
-that the record of the whole can be brought up to date from the runs whatever was killed.
+A member is an ordinary run directory beside the others. The runs are authoritative: each names its group in `run.json`,
+so the record can be brought up to date from them whatever was killed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from rl_training.config.loading import read_yaml
 from rl_training.config.schema import TrainConfig
 from rl_training.runs.directory import RunDir
+from rl_training.runs.finding import DirectoryKind, names_in
 from rl_training.runs.lock import Holder, RunLock
 from rl_training.runs.names import age, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig, seal_config
+from rl_training.seeding import MAX_SEED
 from rl_training.system.atomic_io import atomic_write
 from rl_training.trust.consent import OWN, Consent
 from rl_training.types import RunError
 
 CONFIG_CODE = 2
-"""Exit code of a member whose config cannot run, and of a group of nothing else."""
+"""Exit code of a member whose config cannot run, and of a group that consists of such members."""
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
-"""`killed` is a run that nobody has and that never wrote its end."""
+"""`killed`: no process holds the run, and it never recorded its end."""
+SCHEMA = 1
+"""Version of the records of groups and sweeps."""
 MAX_RECORD_BYTES = 2**26
+PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
+"""Ids of groups and sweeps: file names without anything that a path or a list with colons would split."""
 
 
 @dataclass
 class Member:
-    """One run of several."""
+    """One planned run of a group or sweep."""
 
     seed: int
     config_sha256: str
-    """Hash of its config as `run.json` has it, known before the run exists."""
+    """Hash of its config, the same as in `run.json`; known before the run exists."""
     run: str | None = None
     """Name of its run directory in the output directory."""
     status: Status = "waiting"
     exit_code: int | None = None
     reason: str | None = None
-    """Why it failed, in a line."""
+    """One line that says why it failed."""
     words: list[str] = field(default_factory=list)
-    """The command that was started for it last."""
+    """The last command that was started for it."""
     process: Holder | None = None
-    """The process of that command, dead or alive."""
+    """The process of that command, running or not."""
     trial: int | None = None
-    """Which trial of a sweep it belongs to."""
+    """Number of its trial in a sweep; None in a group."""
 
     @property
     def key(self) -> tuple[int | None, int]:
-        """What tells it from the other members."""
+        """Trial and seed, which identify it among the members."""
         return self.trial, self.seed
 
 
 class RunSet(ABC):
-    """The members and their record on disk, open for reading; `lock` before changing it."""
+    """The members and their record on disk, open for reading; take the `lock` before changing it."""
 
-    kind: ClassVar[str]
-    record: ClassVar[str]
-    """Name of the file that holds the plan."""
+    directory: ClassVar[DirectoryKind]
+    folder: ClassVar[str]
+    """Name of the folder in the output directory that holds all of this kind."""
+    info_type: ClassVar[type[Any]]
+    """The dataclass of `info`: what the record holds besides the members."""
 
     def __init__(self, path: Path, info: Any, members: Sequence[Member], redactor: Redactor) -> None:
         self.path = path
@@ -71,13 +82,67 @@ class RunSet(ABC):
         self.members = list(members)
         self.redactor = redactor
         self.seals: dict[str, str | None] = {}
-        """By the name of each of its files that says what to run: the seal that says that it was written here."""
+        """Seals by file name: each proves that a file that decides what is run was written on this machine."""
         self.planned_here = False
-        """By this very process, so that the user has just given all of it."""
+        """Created by this process, so everything in it was just given by the user."""
         self.trusted = False
         """Agreed to by the user on this command line."""
+        self._configs: dict[Path, TrainConfig] = {}
+        """Frozen configs that were read, by their file."""
         self._owners: dict[str, str | None] = {}
-        """Run directories that were looked at, and the group that each names."""
+        """Cache: run directory name to the group that its `run.json` names."""
+
+    @classmethod
+    def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Self:
+        """One by path, or in its folder of `output_dir` by its name, the `name:` of its config or a unique prefix."""
+        try:
+            path = Path(path_or_name).expanduser()
+            if not (path / cls.directory.record).is_file():
+                path = cls.directory.find(path, Path(output_dir).expanduser() / cls.folder)
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
+            raise RunError(f"no {cls.directory.name} {str(path_or_name)[:100]!r}: {error}") from None
+        record, members = read_record(path, cls.directory)
+        opened = cls(path, cls.read_info(path, record), members, Redactor())
+        seals = record.get("seals")
+        opened.seals = dict(seals) if isinstance(seals, dict) else {}  # an older version wrote none
+        opened.check()
+        opened.observe()
+        return opened
+
+    @classmethod
+    def read_info(cls, path: Path, record: Mapping[str, Any]) -> Any:
+        """What a record holds besides the members, every field of its type; RunError names the first that is not."""
+        file = path / cls.directory.record
+        try:
+            fields = {name: record[name] for name in cls.info_type.__dataclass_fields__}
+            info = TypeAdapter(cls.info_type).validate_json(json.dumps(fields), strict=True)
+        except KeyError as error:
+            raise no_record(file, cls.directory.name, error) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise no_record(file, cls.directory.name, what) from None
+        if not PLAIN_NAME.fullmatch(info.id):
+            raise no_record(file, cls.directory.name, f"id {info.id!r:.100}")
+        return info
+
+    def check(self) -> None:
+        """RunError where the record contradicts itself, or names a run outside of the output directory."""
+        for member in self.members:
+            if member.run is not None and self._is_outside(self.output_dir / member.run):
+                raise RunError(
+                    f"{self.kind} '{self.path}' names run '{member.run}', which is a link out of '{self.output_dir}'; "
+                    "move the run there and remove the link"
+                )
+
+    def _is_outside(self, run: Path) -> bool:
+        """Whether a directory of the output directory is really a link to another place."""
+        return run.is_symlink() and run.resolve().parent != self.output_dir.resolve()
+
+    @property
+    def kind(self) -> str:
+        """What messages call it: `group` or `sweep`."""
+        return self.directory.name
 
     @property
     def output_dir(self) -> Path:
@@ -85,21 +150,24 @@ class RunSet(ABC):
 
     @property
     def sweep(self) -> str | None:
-        """What members write as their `sweep`."""
+        """The `sweep` that members record in `run.json`."""
         return None
 
     @abstractmethod
     def config_file(self, trial: int | None = None) -> Path:
-        """Where the config of a trial is frozen; a group has but one."""
+        """The file with the frozen config of a trial; a group has one for all members."""
 
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
-        stored = self.stored_config(trial)
-        self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
-        return stored.read()
+        file = self.config_file(trial)
+        if file not in self._configs:
+            stored = self.stored_config(trial)
+            self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
+            self._configs[file] = stored.read()
+        return self._configs[file]
 
     def stored_config(self, trial: int | None = None) -> StoredConfig:
-        """The same as it is on the disk, with what says whose it is."""
+        """The config of a trial as stored on disk, with its seal."""
         return self.stored(self.config_file(trial))
 
     def stored(self, path: Path, mapping: Mapping[str, Any] | None = None) -> StoredConfig:
@@ -109,14 +177,14 @@ class RunSet(ABC):
         )
 
     def seal(self, name: str, mapping: Mapping[str, Any]) -> None:
-        """Mark one of its files as written here."""
+        """Seal one of its files as written on this machine."""
         self.seals[name] = seal_config(self.kind, self._id(name), mapping)
 
     def _id(self, name: str) -> str:
         return f"{self.info.id}/{name}"
 
     def consent(self, member: Member) -> Consent:
-        """Under which a member is trained: that of its run or, before it has one, of its config; TrustError without."""
+        """The consent under which a member runs: that of its run or, without a run, of its config; else TrustError."""
         if self.planned_here:
             return OWN
         run = self.find_run(member)
@@ -124,64 +192,64 @@ class RunSet(ABC):
         return stored.consent(trust_plugins=self.trusted)
 
     def require_consent(self, members: Sequence[Member]) -> None:
-        """TrustError where some of these were planned elsewhere, ask for code, and nobody has agreed to that."""
+        """Raise TrustError if a member comes from another machine and asks for code that the user has not allowed."""
         for member in members:
             self.consent(member)
 
     @abstractmethod
     def group_of(self, member: Member) -> str:
-        """What a member writes as its `group`."""
+        """The `group` that a member records in `run.json`."""
 
     @abstractmethod
     def label(self, member: Member) -> str:
-        """What a person calls a member: `seed 3`."""
+        """The name of a member in messages: `seed 3`."""
 
     @abstractmethod
     def log(self, member: Member) -> Path:
-        """Where everything goes that the member's processes print."""
+        """The file for the output of the member's processes."""
 
     @abstractmethod
     def total(self, member: Member) -> int:
-        """Env steps that a member trains for."""
+        """Budget of a member in env steps."""
 
     def start_words(self, member: Member) -> list[str]:
-        """What to run after `rl` for a member that has no run yet."""
+        """Arguments of `rl` that start a member that has no run yet."""
         words = ["train", f"--config={self.config_file(member.trial)}", f"--seed={member.seed}"]
         if Path(restore(self.config(member.trial).output_dir)).expanduser().resolve() != self.output_dir.resolve():
-            words.append(f"--output-dir={self.output_dir}")  # it was moved, or this is another folder
+            words.append(f"--output-dir={self.output_dir}")  # moved, or relative to another folder
         return words
 
     def resume_words(self, run: RunDir) -> list[str]:
-        """What to run after `rl` for one that has."""
+        """Arguments of `rl` that continue a member's run."""
         cannot_be_sealed = self.planned_here and None in self.seals.values()
         return ["resume", str(run.path), *(["--trust-plugins"] if self.trusted or cannot_be_sealed else [])]
 
     def is_complete(self, member: Member, info: Mapping[str, Any]) -> bool:
-        """Whether a finished run is all that was asked for."""
+        """Whether a finished run has reached the budget of its group."""
         return True
 
     def record_fields(self) -> dict[str, Any]:
-        """What the record holds besides the members."""
-        return asdict(self.info)
+        """The fields of the record besides seals and members."""
+        return {"schema": SCHEMA, **asdict(self.info)}
 
     def lock(self) -> RunLock:
-        """Context manager: this process alone runs it, or RunError names the one that does."""
+        """Context manager that gives this process exclusive use; RunError names the process that has it."""
         return RunLock(self.path / ".lock", self.kind)
 
     def save(self) -> None:
-        """Write the record; whoever reads it meanwhile sees the old one or the new one."""
+        """Write the record atomically."""
         record = {**self.record_fields(), "seals": self.seals, "members": [asdict(member) for member in self.members]}
-        with readable_errors(f"cannot write {self.record} in '{self.path}'"):
-            atomic_write(self.path / self.record, json.dumps(record, indent=2).encode() + b"\n")
+        with readable_errors(f"cannot write {self.directory.record} in '{self.path}'"):
+            atomic_write(self.path / self.directory.record, json.dumps(record, indent=2).encode() + b"\n")
 
     def find_run(self, member: Member) -> RunDir | None:
-        """The run directory of a member: the one on record, or the newest that names its group and has its seed."""
+        """The run directory of a member: the one on record, else the newest that names its group and has its seed."""
         if member.run is not None and (self.output_dir / member.run / "run.json").is_file():
             return RunDir(self.output_dir / member.run, self.redactor)
         part, wanted = f"__seed{member.seed}__", self.group_of(member)
         names = [name for name in names_in(self.output_dir) if part in name]
         paths = [self.output_dir / name for name in names if self._owners.get(name, wanted) == wanted]
-        paths = [path for path in paths if (path / "run.json").is_file()]
+        paths = [path for path in paths if (path / "run.json").is_file() and not self._is_outside(path)]
         for path in sorted(paths, key=lambda path: age(path, "run.json"), reverse=True):
             self._owners[path.name] = _group_in(path)
             if self._owners[path.name] == wanted:
@@ -197,7 +265,7 @@ class RunSet(ABC):
         run = self.find_run(member)
         if run is None:
             member.run = None
-            if member.status != "failed":  # one can fail before it has a run
+            if member.status != "failed":  # a member can fail before it has a run
                 member.status = "waiting"
             return
         member.run = run.path.name
@@ -213,7 +281,7 @@ class RunSet(ABC):
             member.status = "waiting"
 
     def final_metrics(self, member: Member) -> dict[str, Any]:
-        """The numbers at the end of a member's run; empty where it has not come so far."""
+        """The final metrics of a member's run; empty where it has none yet."""
         if member.run is None:
             return {}
         try:
@@ -226,7 +294,7 @@ class RunSet(ABC):
         return [member for member in self.members if member.status != "finished"]
 
     def busy(self, member: Member) -> Holder | None:
-        """The process that has a member now: its run was resumed by itself, or an earlier parent left it behind."""
+        """The process that runs a member now: it was resumed directly, or left behind by an earlier parent."""
         run = self.find_run(member)
         holder = run.holder() if run is not None else None
         if holder is None and member.process is not None and member.process.is_alive():
@@ -234,52 +302,55 @@ class RunSet(ABC):
         return holder
 
     def command(self, member: Member) -> list[str]:
-        """What to run for a member after `rl`: its training, or the rest of it; TrustError where it must not run."""
+        """Arguments of `rl` that start or continue a member; TrustError where it must not run."""
         self.consent(member)
         run = self.find_run(member)
         return self.start_words(member) if run is None else self.resume_words(run)
 
 
-def read_record(path: Path, kind: str, record: str, schema: int) -> tuple[dict[str, Any], list[Member]]:
-    """What a record says, and its members; RunError says what is wrong with it."""
-    file = path / record
+SetT = TypeVar("SetT", bound=RunSet)
+
+
+def set_or_run(
+    kind: type[SetT], named: str, output_dir: str | Path, run: RunDir | None, refusal: RunError
+) -> SetT | RunDir:
+    """The group or sweep called `named`, else the `run` of that name or its `refusal`; RunError where both fit and the
+    run is not a member."""
     try:
-        data = file.read_bytes() if file.stat().st_size <= MAX_RECORD_BYTES else b""
+        found = kind.open(named, output_dir)
+    except RunError as error:
+        if run is not None:
+            return run
+        looks_like_one = os.path.exists(os.path.join(named, kind.directory.record)) or " fits " in str(error)
+        raise error if looks_like_one else refusal from None
+    if run is not None and run.info().get(found.kind) != found.info.id:
+        raise RunError(
+            f"'{named}' fits run '{run.path.name}' and {found.kind} '{found.info.id}'; type more of the name"
+        )
+    return found
+
+
+def read_record(path: Path, kind: DirectoryKind) -> tuple[dict[str, Any], list[Member]]:
+    """The contents of a record, and its members; RunError says what is wrong with it."""
+    file = path / kind.record
+    try:
+        data = file.read_bytes() if file.stat().st_size <= kind.max_bytes else b""
         found = json.loads(data)
-        if found["schema"] > schema:
+        if found["schema"] > SCHEMA:
             raise RunError(f"'{file}' was written by a newer version of rl_training; update to read it")
         members = [_member(entry) for entry in found["members"]]
     except OSError as error:
         raise RunError(f"cannot read '{file}': {error.strerror}; check its permissions") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise no_record(file, kind, error) from error
+        raise no_record(file, kind.name, error) from error
     may_be_empty = found.get("trials") == []  # a sweep that grows
     if (not members and not may_be_empty) or len({member.key for member in members}) < len(members):
-        raise no_record(file, kind, "no seeds, or one twice")
+        raise no_record(file, kind.name, "no seeds, or one twice")
     return found, members
-
-
-def seals_in(record: Mapping[str, Any]) -> dict[str, str | None]:
-    """The seals of a record; one of an older version has none."""
-    seals = record.get("seals")
-    return dict(seals) if isinstance(seals, dict) else {}
 
 
 def no_record(file: Path, kind: str, why: object) -> RunError:
     return RunError(f"'{file}' does not describe a {kind} ({why}); restore it from a backup")
-
-
-def directories(folder: Path, record: str) -> list[Path]:
-    """All folders that have such a record, oldest first."""
-    paths = [folder / name for name in names_in(folder) if (folder / name / record).is_file()]
-    return sorted(paths, key=lambda path: age(path, record))
-
-
-def names_in(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _group_in(run: Path) -> str | None:
@@ -293,7 +364,8 @@ def _group_in(run: Path) -> str | None:
 def _member(entry: Mapping[str, Any]) -> Member:
     process = entry["process"]
     member = Member(**{**entry, "process": None if process is None else Holder(**process)})
-    inside = member.run is None or (Path(member.run).name == member.run and member.run not in ("", ".", ".."))
-    if not isinstance(member.seed, int) or not isinstance(member.trial, int | None) or not inside:
+    is_inside = member.run is None or (Path(member.run).name == member.run and member.run not in ("", ".", ".."))
+    numbers = [member.seed] if member.trial is None else [member.seed, member.trial]
+    if not is_inside or not all(type(number) is int and 0 <= number <= MAX_SEED for number in numbers):
         raise ValueError(f"member {entry!r:.100}")
     return member

@@ -1,7 +1,7 @@
-"""What a member of a group knows of its parent: the group it belongs to, and whether the parent is still there.
+"""How a member process knows its group, and notices that the parent is gone.
 
-The parent holds one end of a pipe that nobody writes to. The kernel closes it when the parent ends, however it ends;
-members read the end of the pipe and stop as after SIGTERM: the step is saved, and nobody trains on unseen.
+The parent holds the writing end of a pipe and never writes. The kernel closes it when the parent ends, whatever the
+cause; members then read end-of-file and stop as after SIGTERM: they save, and no process is left training unattended.
 """
 
 from __future__ import annotations
@@ -19,39 +19,38 @@ from rl_training.system.signals import EXIT_CODES, REQUEUE_VARIABLE
 from rl_training.trust.consent import OWN, Consent
 
 VARIABLE = "RL_TRAINING_GROUP"
-"""Environment variable of a member: the reading end of the pipe (nothing where no parent waits), the group's id, the
-sweep's id (nothing outside of one) and the folder of the whole, with colons between."""
-
-
+"""Environment variable of a member: descriptor of the pipe's reading end (empty without a parent), id of the group, id
+of the sweep (empty for a group) and folder of the group or sweep, separated by colons."""
 BUILT_IN_ONLY = "RL_TRAINING_BUILT_IN_ONLY"
-"""Environment variable of a member that was planned elsewhere: the folder of the plan, whose code nobody agreed to."""
+"""Environment variable of a member planned on another machine, whose code the user has not allowed: what to name in
+errors."""
 
 
 @dataclass(frozen=True)
 class Membership:
-    """The group that this process trains for."""
+    """The group or sweep to which this process belongs."""
 
     group: str
     sweep: str | None
     folder: Path
     consent: Consent = OWN
-    """Under which it trains."""
+    """Consent under which this process trains."""
 
     @property
     def source(self) -> str | None:
-        """The text of the file that the group was started with."""
+        """Text of the config file with which the group was started."""
         path = self.folder / "configs" / "source.yaml"
         return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 class Lifeline:
-    """The parent's side: as long as it is open, members know that somebody looks after them."""
+    """The parent's side of the pipe: members run as long as it is open."""
 
     def __init__(self) -> None:
         self.descriptor, self._held = os.pipe()
 
     def variables(self, group: str, folder: Path, *, sweep: str | None = None) -> dict[str, str]:
-        """What to add to a member's environment; it must inherit `descriptor` too."""
+        """Environment variables for a member, which must also inherit `descriptor`."""
         return {**membership_variable(group, folder, sweep, str(self.descriptor)), REQUEUE_VARIABLE: "0"}
 
     def close(self) -> None:
@@ -60,19 +59,19 @@ class Lifeline:
 
 
 def membership_variable(group: str, folder: Path, sweep: str | None, descriptor: str = "") -> dict[str, str]:
-    """The environment of a member; without a descriptor, of one that no parent looks after."""
+    """Environment variables of a member; without a descriptor it has no parent to watch."""
     return {VARIABLE: f"{descriptor}:{group}:{sweep or ''}:{folder}"}
 
 
 def consent_variable(consent: Consent) -> dict[str, str]:
-    """What tells a member under which consent it was started."""
+    """Environment variable that tells a member the consent under which it was started."""
     return {BUILT_IN_ONLY: consent.subject if consent.level == "none" else ""}
 
 
 def join_group() -> Membership | None:
-    """The member's side, called once and early; None in a process that no group has started.
+    """The member's side, called once at the start; None in a process that no group has started.
 
-    The variable is taken away, so that what this process starts in its turn is no member.
+    The variables are removed, so that processes started by this one are not members.
     """
     value, subject = os.environ.pop(VARIABLE, None), os.environ.pop(BUILT_IN_ONLY, "")
     if value is None:
@@ -84,7 +83,7 @@ def join_group() -> Membership | None:
         return member
     descriptor = int(number)
     os.set_inheritable(descriptor, False)
-    if select.select([descriptor], [], [], 0)[0]:  # the parent was gone before this process had begun
+    if select.select([descriptor], [], [], 0)[0]:  # the parent died before this process started
         sys.exit(EXIT_CODES[signal.SIGTERM])
     threading.Thread(target=_stop_with_parent, args=(descriptor,), name="group-lifeline", daemon=True).start()
     return member

@@ -1,7 +1,7 @@
 """`ExperimentRunner`: one run, several seeds or a whole sweep from Python, with the results in one place.
 
-A front: single runs train in this process, groups and sweeps as on the command line: in processes of their own or,
-where they are compiled runs, in threads.
+A thin front over `train`, `SeedGroup` and `Sweep`: single runs train in this process, groups and sweeps as on the
+command line (in processes of their own; compiled runs in threads).
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
 
 
 class ExperimentRunner:
-    """Runs experiments into one output directory (default: that of their configs) and keeps what they returned."""
+    """Runs experiments in one output directory (default: that of their configs) and collects their results."""
 
     def __init__(self, output_dir: str | Path | None = None) -> None:
         self.overrides = {} if output_dir is None else {"output_dir": str(output_dir)}
         self.results: list[dict[str, Any]] = []
 
     def run_single_experiment(self, config: ConfigLike, **overrides: Any) -> dict[str, Any]:
-        """Train once, here; `overrides` are top-level fields such as `seed`. Its directory, metrics and exit code."""
+        """Train once in this process; `overrides` are top-level fields such as `seed`.
+
+        Returns directory, metrics and exit code.
+        """
         from rl_training.trainer import train
 
         result = train(self._config(config, overrides))
@@ -43,7 +46,7 @@ class ExperimentRunner:
         return self._kept({**record, "metrics": result.metrics})
 
     def run_multiple_runs(self, config: ConfigLike, seeds: Sequence[int], *, jobs: int | None = None) -> dict[str, Any]:
-        """Train once per seed, side by side; what `summary.json` of the group holds, and its folder."""
+        """Train once per seed, in parallel; returns the contents of the group's `summary.json`, and its folder."""
         cfg = for_many(self._config(config, {}), len(seeds))
         group = SeedGroup.create(cfg, seeds, jobs=jobs)
         with group.lock(), member_threads(group, group.members) as thread:
@@ -53,7 +56,7 @@ class ExperimentRunner:
     def run_hyperparameter_sweep(
         self, sweep: SweepConfig | str | Path | Mapping[str, Any], *, jobs: int | None = None
     ) -> dict[str, Any]:
-        """Run a sweep file, or the same as a mapping; what `summary.json` of the sweep holds, the best trial first."""
+        """Run a sweep, given as a file or a mapping; returns the contents of its `summary.json`, best trial first."""
         if isinstance(sweep, Mapping):
             sweep = parse_sweep(sweep)
         config = sweep if isinstance(sweep, SweepConfig) else load_sweep(sweep)
@@ -65,7 +68,7 @@ class ExperimentRunner:
         return self._kept({"path": planned.path, **write_sweep_summary(planned)})
 
     def save_results(self, path: str | Path) -> Path:
-        """Everything that was returned so far, as one JSON file."""
+        """Write all results so far as one JSON file."""
         target = Path(path).expanduser()
         with readable_errors(f"cannot write '{target}'"):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,11 @@
-"""A sweep on disk: `<output_dir>/sweeps/<algo>__<env>__<stamp>/`, with the frozen config of every trial.
+"""`Sweep`: many configs, recorded in `<output_dir>/sweeps/<algo>__<env>__<stamp>/`, each frozen as a trial.
 
-Each trial is a group of seeds, each seed an ordinary run; what sweeps and groups share is in `members`, and starting
-the members is `group_runner`'s work.
+Each trial is a group of seeds, each seed an ordinary run. What sweeps and groups share is in `members`; `group_runner`
+starts the members.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,45 +14,56 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.loading import config_to_mapping, load_config, parse_stored, read_yaml
-from rl_training.config.schema import TrainConfig
+from rl_training.config.loading import (
+    ConfigLayers,
+    ResolvedConfig,
+    config_to_mapping,
+    parse_stored,
+    read_config,
+    read_yaml,
+)
 from rl_training.config.sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config.yaml_reader import dump_mapping
-from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
-from rl_training.experiments.analysis.group_summary import aggregate
-from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group, group_directories
-from rl_training.experiments.launching.members import Member, RunSet, directories, no_record, read_record, seals_in
+from rl_training.experiments.analysis.group_summary import (
+    SCHEMA,
+    aggregate,
+    finished_scores,
+    scoring_metric,
+    write_summary_file,
+)
+from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group
+from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, no_record, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
-from rl_training.runs.names import Names, claim_directory, name_part, pick, readable_errors
+from rl_training.runs.finding import LATEST, DirectoryKind
+from rl_training.runs.names import check_name, claim_directory, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore, with_secrets
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import ConfigError, RunError
 
-SCHEMA = 1
 FOLDER, RECORD = "sweeps", "sweep.json"
 LATEST_GROUP, LATEST_SWEEP = "latest-group", "latest-sweep"
 BASE = "base.yaml"
-"""What the trials of a sweep that grows are made from."""
+"""The config from which further trials of a growing sweep are made."""
 SUBFOLDERS = ("configs", "logs", "plots")
 MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True)
 class SweepInfo:
-    """What `sweep.json` holds besides the members."""
+    """The contents of `sweep.json` besides the members."""
 
     id: str
     name: str | None
     algo: str
     env_id: str
     output_dir: str
-    """As the config says it."""
+    """As written in the config."""
     started: str
     argv: list[str]
     jobs: int
     retries: int
     trials: list[dict[str, Any]]
-    """What each trial changes, by dotted key; secrets are `${env:NAME}`."""
+    """The values that each trial changes, by dotted key; secrets are `${env:NAME}`."""
     totals: list[int]
     """Env steps of each trial."""
 
@@ -62,11 +71,12 @@ class SweepInfo:
 class Sweep(RunSet):
     """One sweep: many configs, each with one or more seeds."""
 
-    kind = "sweep"
-    record = RECORD
+    directory = DirectoryKind("sweep", RECORD, "`rl sweep FILE` makes one", MAX_RECORD_BYTES)
+    folder = FOLDER
+    info_type = SweepInfo
     info: SweepInfo
     is_own = False
-    """What its further trials are made from was written here, so that they are the user's own too."""
+    """The source of its further trials was written on this machine, so these can be sealed too."""
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.path)!r}, trials={len(self.info.trials)})"
@@ -85,11 +95,13 @@ class Sweep(RunSet):
         """A new sweep with the config of every trial checked and frozen. `overrides` hold for all trials; `seeds` and
         `trials` take the place of the file's. Without any trial it is there to grow: see `add_trial`."""
         trials = trials_of(sweep) if trials is None else trials
-        configs = [_trial_config(sweep.base_config, overrides or {}, trial, i) for i, trial in enumerate(trials)]
+        base_config = read_config(sweep.base_config)
+        resolved = [_trial_config(base_config, overrides or {}, trial, i) for i, trial in enumerate(trials)]
+        configs = [one.config for one in resolved]
         if len({cfg.output_dir for cfg in configs}) > 1:
             raise ConfigError("the runs of a sweep lie in one output_dir; it cannot be swept")
         redactor = Redactor()
-        public = [public_config(cfg, redactor) for cfg in configs]
+        public = [public_config(one, redactor) for one in resolved]
         redactor.warn_about_needed()
         members = [
             Member(seed, public_sha256({**tree, "seed": seed}), trial=number)
@@ -98,8 +110,10 @@ class Sweep(RunSet):
         ]
         if len(members) > MAX_RUNS:
             raise ConfigError(f"a sweep of {len(members)} runs is too large; at most {MAX_RUNS}")
-        first = configs[0] if configs else _trial_config(sweep.base_config, overrides or {}, {}, 0)
-        base = public[0] if public else public_config(first, redactor)
+        start = resolved[0] if resolved else _trial_config(base_config, overrides or {}, {}, 0)
+        first = start.config
+        check_name(first.name)
+        base = public[0] if public else public_config(start, redactor)
         name = f"{name_part(first.algo)}__{name_part(first.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
         with readable_errors(f"cannot create a sweep in output_dir '{first.output_dir}'"):
             path = claim_directory(Path(restore(first.output_dir)).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
@@ -131,20 +145,13 @@ class Sweep(RunSet):
         made.save()
         return made
 
-    @classmethod
-    def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Sweep:
-        """A sweep by path, or in `<output_dir>/sweeps` by its name, the `name:` of its config or a unique prefix."""
-        try:
-            path = Path(path_or_name).expanduser()
-            if not (path / RECORD).is_file():
-                path = _find(path, Path(output_dir).expanduser() / FOLDER)
-        except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL byte, the home of an unknown user
-            raise RunError(f"no sweep {str(path_or_name)[:100]!r}: {error}") from None
-        info, members, seals = _read(path)
-        sweep = cls(path, info, members, Redactor())
-        sweep.seals = seals
-        sweep.observe()
-        return sweep
+    def check(self) -> None:
+        super().check()
+        trials, num_trials = {member.trial for member in self.members}, len(self.info.trials)
+        grows = (self.path / "configs" / BASE).exists()  # killed between a trial and its first run
+        fits = trials <= set(range(num_trials)) if grows else trials == set(range(num_trials))
+        if not fits or len(self.info.totals) != num_trials:
+            raise no_record(self.path / RECORD, self.kind, "trials and members do not agree")
 
     @property
     def sweep(self) -> str:
@@ -164,9 +171,6 @@ class Sweep(RunSet):
 
     def total(self, member: Member) -> int:
         return self.info.totals[member.trial or 0]
-
-    def record_fields(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **super().record_fields()}
 
     def add_trial(self, values: Mapping[str, Any]) -> int:
         """Freeze the config of a further trial of a sweep that grows; returns its number."""
@@ -191,14 +195,14 @@ class Sweep(RunSet):
         return member
 
     def to_run(self, *, retry_failed: bool) -> list[Member]:
-        """The members that are not finished; those that failed only where somebody wants them tried again."""
+        """The members that are not finished; failed ones only with `retry_failed`."""
         return [member for member in self.unfinished() if retry_failed or member.status != "failed"]
 
 
 def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
-    """The final score of every run, and what the seeds of each trial say together; the best trial first."""
+    """The final score of every run and the aggregate over the seeds of each trial, best trial first."""
     metrics = {member.key: sweep.final_metrics(member) for member in sweep.members}
-    metric = EVALUATION if any(EVALUATION in row for row in metrics.values()) else TRAINING
+    metric = scoring_metric(metrics.values())
     trials: list[dict[str, Any]] = []
     for number, values in enumerate(sweep.info.trials):
         members = [member for member in sweep.members if member.trial == number]
@@ -213,25 +217,28 @@ def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
             }
             for member in members
         ]
-        scores = [run["return"] for run in runs if run["status"] == "finished" and run["return"] is not None]
+        scores = finished_scores(runs)
         result = {"num_scores": len(scores), "return": aggregate(scores), "runs": runs}
         trials.append({"trial": number, "values": values, **result})
     trials.sort(key=lambda trial: -trial["return"]["iqm"]["value"] if trial["return"] else float("inf"))
-    return {"schema": SCHEMA, "sweep": sweep.info.id, "name": sweep.info.name, "metric": metric, "trials": trials}
+    return {
+        "schema": SCHEMA,
+        "sweep": sweep.info.id,
+        "name": sweep.info.name,
+        "metric": metric,
+        "trials": trials,
+    }
 
 
 def write_sweep_summary(sweep: Sweep) -> dict[str, Any]:
     """Compute `summary.json` and write it."""
-    summary = summarize_sweep(sweep)
-    with readable_errors(f"cannot write summary.json in '{sweep.path}'"):
-        atomic_write(sweep.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
-    return summary
+    return write_summary_file(sweep.path, summarize_sweep(sweep))
 
 
 def write_slurm_script(sweep: Sweep) -> Path:
     """`slurm.sh` in the sweep's folder: an array job with one task per run, at most `jobs` of them at a time.
 
-    A task that is asked to stop saves and is queued again; running the script once more continues what is left.
+    A task that receives a stop signal saves and is queued again; submitting the script again continues what is left.
     """
     folder = sweep.path.absolute()
     words = [sys.executable, "-m", "rl_training", "sweep", "--resume", str(folder)]
@@ -254,33 +261,23 @@ def write_slurm_script(sweep: Sweep) -> Path:
 
 
 def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
-    """The run of this path or name or, where no single run fits, the group or the sweep.
+    """The run with this path or name or, where no single run fits, the group or the sweep.
 
     `latest` is a run; the newest group is `latest-group`, the newest sweep `latest-sweep`.
     """
     if named == LATEST_SWEEP:
-        return Sweep.open("latest", output_dir)
+        return Sweep.open(LATEST, output_dir)
     if named == LATEST_GROUP:
-        groups = group_directories(Path(output_dir).expanduser())
-        return SeedGroup.open(groups[-1] if groups else named, output_dir)
+        return SeedGroup.open(LATEST, output_dir)
     found, refusal = None, RunError()
     try:
         found = find_run_or_group(named, output_dir)
     except RunError as error:
         refusal = error
-    is_exact = found is not None and (named == "latest" or found.path.name == Path(named).name)
+    is_exact = found is not None and (named == LATEST or found.path.name == Path(named).name)
     if found is not None and (is_exact or isinstance(found, SeedGroup)):
         return found
-    try:
-        sweep = Sweep.open(named, output_dir)
-    except RunError as error:
-        if found is not None:
-            return found
-        looks_like_sweep = os.path.exists(os.path.join(named, RECORD)) or " fits " in str(error)
-        raise error if looks_like_sweep else refusal from None
-    if found is not None and found.info().get("sweep") != sweep.info.id:
-        raise RunError(f"'{named}' fits run '{found.path.name}' and sweep '{sweep.info.id}'; type more of the name")
-    return sweep
+    return set_or_run(Sweep, named, output_dir, found, refusal)
 
 
 def trial_file(trial: int) -> str:
@@ -291,42 +288,14 @@ def _trial_name(trial: int | None) -> str:
     return f"trial_{trial or 0:03d}"
 
 
-def _trial_config(base: str, overrides: Mapping[str, Any], trial: Mapping[str, Any], number: int) -> TrainConfig:
+def _trial_config(
+    base: ConfigLayers, overrides: Mapping[str, Any], trial: Mapping[str, Any], number: int
+) -> ResolvedConfig:
     """What a trial trains, references as they are; a value that fits the base alone may still not fit beside the
     others of its trial, or a variable not be set."""
     try:
-        cfg = load_config(base, {**overrides, **trial})
-        with_secrets(cfg)
-        return cfg
+        resolved = base.resolve({**overrides, **trial})
+        with_secrets(resolved.config)
+        return resolved
     except ConfigError as error:
         raise ConfigError(f"trial {number} ({', '.join(trial)}): {error}") from None
-
-
-def _find(path: Path, folder: Path) -> Path:
-    sweeps = directories(folder, RECORD)
-    if len(path.parts) != 1:
-        raise RunError(f"no sweep '{path}': there is no such directory")
-    if not sweeps:
-        raise RunError(f"no sweep '{path}': '{folder}' holds no sweeps; `rl sweep FILE` makes one")
-    return sweeps[-1] if str(path) == "latest" else pick(str(path), sweeps, _given_names, "sweep")
-
-
-def _given_names(sweep: Path) -> Names:
-    try:
-        info = _read(sweep)[0]
-    except RunError:
-        return Names()
-    return Names(info.name, info.id)
-
-
-def _read(path: Path) -> tuple[SweepInfo, list[Member], dict[str, str | None]]:
-    record, members = read_record(path, "sweep", RECORD, SCHEMA)
-    try:
-        info = SweepInfo(**{name: record[name] for name in SweepInfo.__dataclass_fields__})
-        trials = {member.trial for member in members}
-        grows = (path / "configs" / BASE).exists()  # killed between a trial and its first run
-        if (trials != set(range(len(info.trials))) and not grows) or len(info.totals) != len(info.trials):
-            raise ValueError("trials and members do not agree")
-    except (KeyError, TypeError, ValueError) as error:
-        raise no_record(path / RECORD, "sweep", error) from error
-    return info, members, seals_in(record)

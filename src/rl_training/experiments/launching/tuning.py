@@ -1,7 +1,7 @@
-"""A search for hyperparameters on disk: a sweep whose trials are chosen one by one, with the study that chooses them.
+"""`Tuning`: a hyperparameter search on disk, which is a sweep whose trials are suggested one by one by an Optuna study.
 
-The folder is that of a sweep (`<output_dir>/sweeps/...`), so everything that knows sweeps knows it; beside `sweep.json`
-lie `tune.json` (what is searched, and how) and `study.journal` (Optuna's own record). One process runs a search.
+The folder is that of a sweep (`<output_dir>/sweeps/...`), so all tools for sweeps work on it; beside `sweep.json` lie
+`tune.json` (what is searched, and how) and `study.journal` (Optuna's own record). One process runs a search.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rl_training.types import ConfigError, RunError
 
 RECORD, JOURNAL = "tune.json", "study.journal"
 TRIAL = "trial"
-"""Where a trial of the study keeps its number in the sweep."""
+"""User attribute of an Optuna trial: its number in the sweep."""
 AGGREGATES: dict[str, Callable[[Any], Any]] = {
     "iqm": statistics.iqm,
     "mean": statistics.mean,
@@ -41,7 +41,7 @@ AGGREGATES: dict[str, Callable[[Any], Any]] = {
 
 
 class Tuning:
-    """One search: asks the study for trials, gives their runs to a `GroupRunner`, and tells the study how they end."""
+    """One search: asks the study for trials, runs them by a `GroupRunner`, and reports their scores to the study."""
 
     def __init__(self, sweep: Sweep, config: TuneConfig) -> None:
         self.sweep = sweep
@@ -56,7 +56,7 @@ class Tuning:
             )
         self.space = distributions({**config.ranges, **config.sweep})
         self.open: dict[int, Any] = {}
-        """Trials whose seeds are not all through: number in the sweep to trial of the study."""
+        """Unfinished trials: number in the sweep to Optuna trial."""
 
     @classmethod
     def create(
@@ -67,7 +67,7 @@ class Tuning:
         argv: Sequence[str] = (),
         source: str | None = None,
     ) -> Tuning:
-        """A new search; `overrides` hold for every trial."""
+        """A new search; `overrides` apply to every trial."""
         taken = sorted({*config.ranges, *config.sweep} & set(overrides or {}))
         if taken:
             raise ConfigError(f"{', '.join(taken)}: searched, and given as a flag; drop one of the two")
@@ -93,12 +93,12 @@ class Tuning:
             record["base_config"] = str(sweep.path.absolute() / "configs" / "base.yaml")
             return cls(sweep, parse_tune(record, source=str(sweep.path / RECORD)))
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunError(f"'{sweep.path}' is no search that `rl tune` can go on with ({error})") from error
+            raise RunError(f"'{sweep.path}' is not a search that `rl tune` can continue ({error})") from error
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def feed(self, runner: GroupRunner) -> list[Member]:
-        """What to start next; called again and again while the search runs."""
+        """The members to start next; polled by the `GroupRunner` while the search runs."""
         new: list[Member] = []
         retried = {member.key for member in runner.waiting}
         for number, trial in list(self.open.items()):
@@ -108,14 +108,14 @@ class Tuning:
         return new
 
     def resume(self) -> list[Member]:
-        """Take up the trials that were open when the search was stopped or killed; the runs to go on with."""
+        """Reopen the trials that were unfinished when the search stopped; returns the members to continue."""
         from optuna.trial import Trial, TrialState
 
         waiting: list[Member] = []
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             trial = Trial(self.study, frozen._trial_id)
             number = frozen.user_attrs.get(TRIAL)
-            if number is None or number >= len(self.sweep.info.trials):  # killed between asking and writing it down
+            if number is None or number >= len(self.sweep.info.trials):  # killed before the trial was recorded
                 waiting += self._add(trial)
                 continue
             self.open[number] = trial
@@ -132,7 +132,7 @@ class Tuning:
         return self._add(ask(self.study, self.space, self.config.sampler, self.config.draw_seed))
 
     def _add(self, trial: Any) -> list[Member]:
-        """Write a trial down and start its first seed; values that do not go together count as failed."""
+        """Record a trial and add its first seed; a trial whose config is invalid counts as failed."""
         from optuna.trial import TrialState
 
         trial.set_user_attr(TRIAL, len(self.sweep.info.trials))
@@ -147,7 +147,7 @@ class Tuning:
         return [self.sweep.add_member(number, self.config.seeds[0])]
 
     def _values(self, trial: Any) -> dict[str, Any]:
-        """What a trial changes; the study's record may say anything, the search only what it searches."""
+        """The values of a trial; RunError where the study's journal sets a key that is not searched."""
         values = decoded(trial.params)
         for key, value in values.items():
             searched = key in self.config.ranges or value in self.config.sweep.get(key, ())
@@ -158,7 +158,7 @@ class Tuning:
         return values
 
     def _go_on(self, number: int, trial: Any, retried: set[Any]) -> list[Member]:
-        """The next seed of a trial whose latest has ended, or the end of the trial."""
+        """Add the next seed of a trial whose latest seed has ended, or close the trial."""
         from optuna.trial import TrialState
 
         members = self._members(number)
@@ -193,7 +193,7 @@ class Tuning:
     # -- results ------------------------------------------------------------------------------------------------------
 
     def score(self, member: Member) -> float | None:
-        """The metric that is tuned, at the end of a run; None where the run has no such number."""
+        """The final value of the tuned metric in a run; None where it is missing or not finite."""
         metrics = self.sweep.final_metrics(member)
         column = find_key(self.config.metric).column
         names = {"reward": REWARDS, "loss": ("train/loss",)}.get(column, (self.config.metric,))
@@ -204,13 +204,13 @@ class Tuning:
         return float(AGGREGATES[self.config.aggregate](np.array(scores, np.float64)))
 
     def trials(self) -> list[dict[str, Any]]:
-        """Every trial: its values, its state and what its seeds scored; the best first, then those without a value."""
+        """Every trial with its values, state and scores of its seeds; best first, trials without a value last."""
         from optuna.trial import TrialState
 
         found = []
         for frozen in self.study.get_trials(deepcopy=False):
             scores = [frozen.intermediate_values[step] for step in sorted(frozen.intermediate_values)]
-            is_complete = frozen.state is TrialState.COMPLETE  # a pruned one has the score of its last seed
+            is_complete = frozen.state is TrialState.COMPLETE  # a pruned trial has the score of its last seed
             found.append(
                 {
                     "trial": frozen.user_attrs.get(TRIAL),
@@ -229,9 +229,9 @@ class Tuning:
         return next((row for row in self.trials() if row["value"] is not None), None)
 
     def importance(self) -> dict[str, float]:
-        """How much of the difference between good and bad trials each key explains, the largest first; they sum to 1.
+        """Importance of each key for the score, largest first; they sum to 1.
 
-        PED-ANOVA (Watanabe et al. 2023, arXiv:2304.10255); empty while there are too few trials to say.
+        PED-ANOVA (Watanabe et al. 2023, arXiv:2304.10255); empty while there are too few trials.
         """
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
         from optuna.trial import TrialState
@@ -243,7 +243,7 @@ class Tuning:
             return dict(get_param_importances(self.study, evaluator=PedAnovaImportanceEvaluator()))
 
     def export_best(self, target: str | Path) -> Path:
-        """Write the config of the best trial, to train it with `rl train`."""
+        """Write the config of the best trial to a file for `rl train`."""
         best, path = self.best(), Path(target).expanduser()
         if best is None:
             raise RunError(f"'{self.sweep.path}' has no trial that ran all its seeds yet; there is no best one")

@@ -19,7 +19,6 @@ from rl_training.jax.algorithms.off_policy import Acting, Learner, State, Transi
 from rl_training.jax.models.action_values import action_values
 from rl_training.jax.models.distributions import masked
 from rl_training.jax.models.networks import Params, action_mask, library
-from rl_training.jax.models.optimization import optimizer_step
 from rl_training.jax.numerics.normalization import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 from rl_training.types import ConfigError, DiscreteSpec
@@ -36,35 +35,35 @@ def huber(errors: Any) -> Any:
 
 
 def dqn_loss(values: Any, targets: Any) -> tuple[Any, Any]:
-    """(losses (B,), size of the errors (B,)) of the values of the actions taken."""
+    """(losses (B,), magnitudes of the errors (B,)) of the values of the actions taken."""
     errors = values - targets
     return huber(errors), jnp.abs(errors)
 
 
 def of_actions(values: Any, actions: Any) -> Any:
-    """(B, A) and (B,) to the values of those actions (B,)."""
+    """Select the values of the given actions: (B, A) and (B,) to (B,)."""
     return jnp.take_along_axis(values, actions[:, None].astype(jnp.int32), axis=1)[:, 0]
 
 
 def epsilon_at(hyper: Hyper, env_steps: Any) -> Any:
-    """The share of random actions: a function of env steps, whatever the number of environments."""
+    """Share of random actions: a function of env steps, whatever the number of environments."""
     fraction = jnp.minimum(env_steps / hyper["epsilon_steps"], 1.0)
     return hyper["epsilon_start"] + (hyper["epsilon_end"] - hyper["epsilon_start"]) * fraction
 
 
 def epsilon_greedy(values: Any, noise: Any, mask: Any, epsilon: Any) -> Any:
-    """The best action (N,), or with probability epsilon any that is allowed; `noise` (N, 2) is uniform."""
+    """The greedy action (N,), or with probability epsilon a random allowed one; `noise` (N, 2) is uniform."""
     xp, size = library(values), values.shape[1]
     best = masked(values, mask).argmax(1)
     allowed = xp.ones_like(values) if mask is None else (xp.asarray(mask) > 0).astype(np.float32)
     counts = allowed.cumsum(1)
-    chosen = xp.ceil(noise[:, 1:] * counts[:, -1:])  # the how-manieth of the allowed ones
+    chosen = xp.ceil(noise[:, 1:] * counts[:, -1:])  # rank among the allowed actions, from 1
     any_of_them = xp.minimum((counts < chosen).sum(1), size - 1)
     return xp.where(noise[:, 0] < epsilon, any_of_them, best)
 
 
 class DeepQ(Learner):
-    """Targets from the lagging network, one step of the online one."""
+    """Q-learning with a lagging target network."""
 
     hp: DQNConfig
 
@@ -90,7 +89,7 @@ class DeepQ(Learner):
         return epsilon_greedy(values, noise, action_mask(obs), epsilon), carry, {}
 
     def targets_of(self, state: State, rows: Transitions) -> Any:
-        """What the network should have said of the actions taken, (B,)."""
+        """Bellman targets of the actions taken, (B,)."""
         values = self.q.apply(state.targets["q"], rows.next_obs)
         chooser = self.q.apply(state.params, rows.next_obs) if self.hp.double else values
         best = masked(chooser, action_mask(rows.next_obs)).argmax(1)
@@ -107,7 +106,7 @@ class DeepQ(Learner):
         targets = self.targets_of(state, rows)
         grads, metrics = jax.grad(self.loss, has_aux=True)(state.params, rows, targets)
         learning_rate = self.learning_rate(state, env_steps)
-        params, optimizer, norm = optimizer_step(state.params, grads, state.optimizer["q"], state.hyper, learning_rate)
+        params, optimizer, norm = self.step(state.params, grads, state.optimizer["q"], state.hyper, learning_rate)
         updates = one_more(state.updates, self.hp.target_every_updates)
         moves = updates % np.uint32(self.hp.target_every_updates) == 0
         target = following(state.targets["q"], params, jnp.where(moves, state.hyper["tau"], 0.0))

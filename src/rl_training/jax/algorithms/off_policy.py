@@ -16,7 +16,7 @@ import numpy as np
 from rl_training.build_context import BuildContext
 from rl_training.hparams.off_policy import OffPolicyHparams, block_steps
 from rl_training.jax.models.networks import Params
-from rl_training.jax.models.optimization import AdamState, adam_init
+from rl_training.jax.models.optimization import OptimizerState, build_optimizer, optimizer_step
 from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     Statistics,
@@ -33,14 +33,14 @@ from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 from rl_training.numerics.normalization import CLIP
 
 HYPER = ("learning_rate", "gamma", "max_grad_norm", "adam_eps")
-"""Hyperparameters that are leaves of the state; what is not here shapes the program."""
+"""Hyperparameters that are leaves of the state; all others are static."""
 
 
 Networks = dict[str, Params]
 
 
 class State(NamedTuple):
-    """Everything an off-policy algorithm knows. `params` and `normalizer` are what its policy is made of."""
+    """State of an off-policy algorithm. `params` and `normalizer` make up its policy."""
 
     params: Params
     normalizer: dict[str, Statistics]
@@ -48,22 +48,22 @@ class State(NamedTuple):
     """Other networks that are trained, by name."""
     targets: Networks
     """Lagging copies, by the name of what they follow."""
-    optimizer: dict[str, AdamState]
+    optimizer: dict[str, OptimizerState]
     reward_normalizer: RewardStatistics | None
     updates: Any
-    """So far, for rhythms of them; 32 bits, see `one_more`."""
+    """Number of updates so far, in 32 bits; see `one_more`."""
     hyper: Hyper
 
 
 class Acting(NamedTuple):
-    """What acting needs of a state."""
+    """The part of a state that acting needs."""
 
     params: Params
     scales: dict[str, Any]
     exploration: Any
     """The share of random actions, or the size of the noise."""
     is_warmup: Any
-    """Nothing is learnt yet: act at random."""
+    """True before learning starts: act at random."""
 
 
 class Transitions(NamedTuple):
@@ -74,13 +74,13 @@ class Transitions(NamedTuple):
     rewards: Any
     next_obs: Any
     terminated: Any
-    """1 where there is no future, 0 elsewhere."""
+    """1 where the episode terminated, so that nothing follows; 0 elsewhere."""
     discounts: Any
     """gamma to the number of steps that the rewards span."""
 
 
 def td_targets(rewards: Any, discounts: Any, terminated: Any, next_values: Any) -> Any:
-    """r + discount * V(next), without a future where the episode terminated; truncated ones go on."""
+    """r + discount * V(next); V(next) counts as 0 where the episode terminated, but not where it was truncated."""
     return rewards + discounts * (1.0 - terminated) * next_values
 
 
@@ -90,7 +90,7 @@ def critic_loss(values: Any, targets: Any) -> Any:
 
 
 def following(target: Params, source: Params, tau: Any) -> Params:
-    """target + tau (source - target), in the form that copies exactly for tau = 1 and keeps exactly for tau = 0."""
+    """target + tau (source - target), exact for tau = 1 (a copy) and for tau = 0 (no change)."""
 
     def follow(old: Any, new: Any) -> Any:
         return jnp.where(tau < 0.5, old + tau * (new - old), new - (new - old) * (1.0 - tau))
@@ -100,8 +100,8 @@ def following(target: Params, source: Params, tau: Any) -> Params:
 
 
 def one_more(updates: Any, period: int) -> Any:
-    """The number of the next update. Before 32 bits are full it begins anew at a multiple of `period`: what happens
-    every `period` updates keeps its rhythm."""
+    """Number of the next update. Before 32 bits overflow it wraps at a multiple of `period`, so that whatever happens
+    every `period` updates stays on time."""
     last = np.uint32((2**32 - 1) // period * period)
     return jnp.where(updates == last, np.uint32(0), updates) + np.uint32(1)
 
@@ -114,10 +114,11 @@ def uniform_of(normal: Any) -> Any:
 
 
 class Learner:
-    """The parts of one off-policy algorithm, closed over: spaces, switches and schedule."""
+    """Static parts of one off-policy algorithm, which its pure functions close over."""
 
     def __init__(self, ctx: BuildContext, hp: OffPolicyHparams) -> None:
         self.ctx, self.hp = ctx, hp
+        self.optimizer = build_optimizer(hp.optimizer)
 
     def algorithm(
         self,
@@ -130,7 +131,7 @@ class Learner:
         unit_actions: bool = False,
         updates_per_learn: int = 1,
     ) -> JaxAlgorithm:
-        """The record of functions around an algorithm's own."""
+        """The algorithm as a record of functions."""
 
         def policy(state: State, env_steps: Any) -> Acting:
             is_warmup = env_steps < self.hp.learning_starts
@@ -151,7 +152,7 @@ class Learner:
         )
 
     def state(self, params: Params, hyper: Hyper, *, networks: Networks, targets: Networks, trained: Networks) -> State:
-        """The first state; `trained` are the networks that have an optimiser."""
+        """The initial state; `trained` are the networks with an optimiser."""
         ctx = self.ctx
         rewards = RewardStatistics(empty(), np.zeros(ctx.num_envs, np.float32)) if ctx.normalize_reward else None
         return State(
@@ -159,14 +160,14 @@ class Learner:
             obs_statistics(ctx.observation_space) if ctx.normalize_obs else {},
             networks,
             jax.tree.map(np.copy, targets),
-            {name: adam_init(network) for name, network in trained.items()},
+            {name: self.optimizer.init(network) for name, network in trained.items()},
             rewards,
             np.uint32(0),
             hyper,
         )
 
     def prepare(self, state: State, batch: Batch) -> Transitions:
-        """A batch as floats, normalised by the present statistics."""
+        """A batch as floats, normalised by the current statistics."""
         by_key, rewards = scales(state.normalizer), batch["rewards"]
         if state.reward_normalizer is not None:
             rewards = jnp.clip(rewards * inverse_std(state.reward_normalizer.statistics), -CLIP, CLIP)
@@ -188,6 +189,12 @@ class Learner:
         ends = batch["terminated"] | batch["truncated"]
         statistics, _ = scaled_rewards(state.reward_normalizer, batch["rewards"], ends, gamma=state.hyper["gamma"])
         return state._replace(reward_normalizer=statistics)
+
+    def step(
+        self, params: Any, grads: Any, optimizer: OptimizerState, hyper: Hyper, learning_rate: Any
+    ) -> tuple[Any, OptimizerState, Any]:
+        """Clip the gradients and step: (parameters, optimiser state, gradient norm before clipping)."""
+        return optimizer_step(params, grads, optimizer, hyper, learning_rate, self.optimizer)
 
     def learning_rate(self, state: State, env_steps: Any) -> Any:
         return scheduled(self.hp, "learning_rate", state.hyper, env_steps)

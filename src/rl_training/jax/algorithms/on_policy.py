@@ -1,4 +1,4 @@
-"""What the on-policy algorithms share: their state, acting, the way from a rollout to targets.
+"""What the on-policy algorithms share: their state, acting, and the targets of a rollout.
 
 The twin of `rl_training/algorithms/on_policy.py`; nothing here is specific to a loss.
 """
@@ -17,7 +17,7 @@ from rl_training.hparams.base import OnPolicyHparams
 from rl_training.jax.models.actor_critic import ActorCritic, Seen, actor_critic, joined
 from rl_training.jax.models.distributions import Parameters, distribution, renewed
 from rl_training.jax.models.networks import Params, action_mask
-from rl_training.jax.models.optimization import AdamState, adam_init
+from rl_training.jax.models.optimization import OptimizerState, build_optimizer, optimizer_step
 from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     Statistics,
@@ -34,29 +34,29 @@ from rl_training.jax.types import Batch, Carry, Hyper, JaxAlgorithm, Metrics, No
 from rl_training.numerics.gsde import first_draws
 
 HYPER = ("learning_rate", "gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "adam_eps", "log_std_init")
-"""Hyperparameters that are leaves of the state; what is not here shapes the program."""
+"""Hyperparameters that are leaves of the state; all others are static."""
 
 
 class State(NamedTuple):
-    """Everything an on-policy algorithm knows. `params` and `normalizer` are what its policy is made of."""
+    """State of an on-policy algorithm. `params` and `normalizer` make up its policy."""
 
     params: Params
     normalizer: dict[str, Statistics]
-    optimizer: AdamState
+    optimizer: OptimizerState
     reward_normalizer: RewardStatistics | None
     hyper: Hyper
 
 
 class Acting(NamedTuple):
-    """What acting needs of a state."""
+    """The part of a state that acting needs."""
 
     params: Params
     scales: dict[str, Any]
 
 
 class Rollout(NamedTuple):
-    """A rollout in rows, with what the network thought of it before the update. A row is a transition, or where the
-    network has memory an environment with all its steps."""
+    """A rollout in rows, with log-probabilities and values from before the update. A row is a transition or, for a
+    network with memory, an environment with all its steps."""
 
     seen: Seen
     actions: Any
@@ -67,15 +67,16 @@ class Rollout(NamedTuple):
 
 
 class Learner:
-    """The parts of one on-policy algorithm, closed over: network, distribution, spaces and switches."""
+    """Static parts of one on-policy algorithm, which its pure functions close over."""
 
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
         self.ctx, self.hp = ctx, hp
+        self.optimizer = build_optimizer(hp.optimizer)
         self.distribution = distribution(ctx.action_space, use_sde=hp.use_sde)
         self.network: ActorCritic = actor_critic(ctx.observation_space, ctx.network, self.distribution)
 
     def algorithm(self, learn: Callable[[State, Batch, Any, Any], tuple[State, Metrics]]) -> JaxAlgorithm:
-        """The record of functions around an algorithm's own `learn`."""
+        """The algorithm as a record of functions around its own `learn`."""
         return JaxAlgorithm(
             rollout_length=self.hp.num_steps,
             replay=None,
@@ -90,7 +91,7 @@ class Learner:
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """The shape of what gSDE makes noise of features with."""
+        """Shape of the gSDE matrix that turns features into noise."""
         return self.network.features, self.distribution.size
 
     def initial_carry(self, num_envs: int) -> Carry:
@@ -102,7 +103,7 @@ class Learner:
         open_returns = np.zeros(self.ctx.num_envs, np.float32)
         rewards = RewardStatistics(empty(), open_returns) if self.ctx.normalize_reward else None
         observations = obs_statistics(self.ctx.observation_space) if self.ctx.normalize_obs else {}
-        return State(params, observations, adam_init(params), rewards, hyper)
+        return State(params, observations, self.optimizer.init(params), rewards, hyper)
 
     def act(
         self, policy: Acting, obs: Any, carry: Any, is_first: Any, noise: Any, deterministic: bool
@@ -114,14 +115,14 @@ class Learner:
             if not deterministic:
                 kept = renewed(kept, is_first, noise, self.hp.sde_sample_freq)
             memory, noise = {**memory, **kept}, kept["draws"]
-        # what log-probabilities are made of: in bulk, before the update, without another pass through the network
+        # stored so that log-probabilities need no second pass through the network before the update
         extras = {"outputs": parameters.outputs}
         if self.distribution.state_dependent:
             extras["features"] = parameters.features
         return self.distribution.sample(parameters, noise, action_mask(obs), deterministic), memory, extras
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rollout]:
-        """Values, log-probabilities, advantages and returns of a rollout, which the network of `state` gathered."""
+        """Values, log-probabilities, advantages and returns of a rollout that the network of `state` collected."""
         ends = batch["terminated"] | batch["truncated"]
         rewards, hyper = batch["rewards"], state.hyper
         if state.reward_normalizer is not None:
@@ -148,7 +149,7 @@ class Learner:
         return state, Rollout(seen, actions, logprobs, values, advantages, returns)
 
     def logprobs(self, state: State, batch: Batch) -> Any:
-        """Of the actions that were taken, (T, N)."""
+        """Log-probabilities of the actions taken, (T, N)."""
         log_std = state.params["action_head"].get("log_std")
         parameters = Parameters(joined(batch["outputs"]), log_std, joined(batch.get("features")))
         mask = joined(action_mask(batch["obs"]))
@@ -156,8 +157,11 @@ class Learner:
         return logprobs.reshape(batch["rewards"].shape)
 
     def next_values(self, state: State, batch: Batch, seen: Seen, values: Any) -> Any:
-        """Of what each step led to, (T, N): the value of the next row where the episode goes on, and nothing that
-        counts where it terminated. The network is asked for the few others, a step of all environments at a time."""
+        """Values of the true next observations, (T, N).
+
+        Where the episode goes on it is the value of the next row; where it terminated the value is not used. Only the
+        others need the network, which is asked for one step of all environments at a time.
+        """
         by_key = scales(state.normalizer)
 
         def asked(seen: Seen, next_obs: Any) -> Any:
@@ -177,19 +181,25 @@ class Learner:
         return jax.lax.while_loop(lambda carried: carried[0].any(), ask, (unknown.any(1), following))[1]
 
     def rows(self, tree: Any) -> Any:
-        """What is shuffled and split, of (T, N, ...): transitions, or environments if the network has memory."""
+        """Rows to shuffle and split, from (T, N, ...): transitions, or environments if the network has memory."""
         return jax.tree.map(lambda x: x.swapaxes(0, 1), tree) if self.network.has_memory else joined(tree)
 
     def grid(self, column: Any, shape: tuple[int, int]) -> Any:
-        """A number for each transition, from rows back to (T, N)."""
+        """One number per transition, from rows back to (T, N)."""
         return column.T if self.network.has_memory else column.reshape(shape)
 
+    def step(
+        self, params: Any, grads: Any, optimizer: OptimizerState, hyper: Hyper, learning_rate: Any
+    ) -> tuple[Any, OptimizerState, Any]:
+        """Clip the gradients and step: (parameters, optimiser state, gradient norm before clipping)."""
+        return optimizer_step(params, grads, optimizer, hyper, learning_rate, self.optimizer)
+
     def scheduled(self, state: State, name: str, env_steps: Any) -> Any:
-        """The present value of a hyperparameter that may be a schedule."""
+        """Current value of a hyperparameter that may be a schedule."""
         return scheduled(self.hp, name, state.hyper, env_steps)
 
     def rollout_metrics(self, state: State, rollout: Rollout, learning_rate: Any) -> Metrics:
-        """What is worth knowing of every rollout, whatever the loss."""
+        """Metrics of a rollout that do not depend on the loss."""
         metrics = {
             "learning_rate": learning_rate,
             "explained_variance": explained_variance(rollout.values, rollout.returns),
@@ -198,10 +208,3 @@ class Learner:
         if self.distribution.has_log_std:
             metrics["action_std"] = jnp.exp(state.params["action_head"]["log_std"]).mean()
         return metrics
-
-
-def normalized(advantages: Any) -> Any:
-    """Mean 0 and unbiased standard deviation 1; a single one passes unchanged instead of becoming NaN."""
-    if advantages.size < 2:
-        return advantages
-    return (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)

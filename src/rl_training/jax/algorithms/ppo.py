@@ -1,37 +1,39 @@
 """Proximal Policy Optimisation (Schulman et al. 2017, arXiv:1707.06347) for the compiled lane, clipped surrogate.
 
 The twin of `rl_training/algorithms/ppo.py`: the loss as a pure function, then the function that builds the algorithm
-around it. Hyperparameters are in `hparams/ppo.py`; `ppo_kernel.py` holds a faster gradient of the same loss for MLPs.
+around it. Hyperparameters are in `hparams/ppo.py`; `kernels/ppo.py` holds a faster gradient of the same loss for MLPs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from rl_training.build_context import BuildContext
+from rl_training.hparams.optimizer import ADAM
 from rl_training.hparams.ppo import SPEC, PPOConfig
 from rl_training.jax.algorithms.kernels.ppo import FastKernel, fits
 from rl_training.jax.algorithms.on_policy import HYPER as ON_POLICY_HYPER
-from rl_training.jax.algorithms.on_policy import Learner, Rollout, State, normalized
+from rl_training.jax.algorithms.on_policy import Learner, Rollout, State
 from rl_training.jax.models.networks import Params
-from rl_training.jax.models.optimization import AdamState, optimizer_step
+from rl_training.jax.models.optimization import OptimizerState
 from rl_training.jax.numerics.permutation import permutations
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
+from rl_training.numerics.normalization import normalized
 from rl_training.types import ConfigError
 
 __all__ = ["HYPER", "SPEC", "PPOConfig", "ppo", "ppo_loss"]
 
 HYPER = (*ON_POLICY_HYPER, "clip_coef", "clip_vf", "target_kl")
 RECORDED = ("loss", "policy_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction", "grad_norm")
-"""Of every minibatch step, as one vector: a column each would be as much to compile as the loss."""
+"""Metrics of each minibatch step, stacked into one vector: separate columns would double the compile time."""
 
 
 class Coefficients(NamedTuple):
-    """The numbers of `ppo_loss`."""
+    """Coefficients of `ppo_loss` at the current step."""
 
     clip_coef: Any
     ent_coef: Any
@@ -40,22 +42,28 @@ class Coefficients(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What goes from one minibatch to the next."""
+    """State carried from one minibatch to the next."""
 
     params: Any
-    optimizer: AdamState
+    optimizer: OptimizerState
     stopped: Any
     """The policy moved too far: the rest of the update changes nothing."""
 
 
 class Kernel(Protocol):
-    """How gradients are computed, and the layout that parameters and rows have meanwhile."""
+    """How gradients are computed, and the layout of parameters and rows while they are."""
 
     def pack(self, params: Params) -> Any:
-        """Parameters, or moments of them, in the kernel's own layout."""
+        """Parameters in the kernel's own layout."""
 
     def unpack(self, packed: Any) -> Params:
-        """The inverse."""
+        """The inverse of `pack`."""
+
+    def pack_moments(self, optimizer: OptimizerState) -> OptimizerState:
+        """State of the optimiser in the layout of `pack`."""
+
+    def unpack_moments(self, optimizer: OptimizerState) -> OptimizerState:
+        """The inverse of `pack_moments`."""
 
     def rows(self, rollout: Rollout) -> Any:
         """A pytree whose leaves have a row per transition, to be shuffled and split."""
@@ -99,7 +107,7 @@ def ppo_loss(
 
 
 class ReferenceKernel:
-    """`ppo_loss` and automatic differentiation, in the layouts that everybody else uses."""
+    """`ppo_loss` and automatic differentiation, in the layouts that the rest of the package uses."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -111,11 +119,17 @@ class ReferenceKernel:
     def unpack(self, packed: Params) -> Params:
         return packed
 
+    def pack_moments(self, optimizer: OptimizerState) -> OptimizerState:
+        return optimizer
+
+    def unpack_moments(self, optimizer: OptimizerState) -> OptimizerState:
+        return optimizer
+
     def rows(self, rollout: Rollout) -> Rollout:
         return rollout
 
     def loss(self, params: Params, rollout: Rollout, coefficients: Coefficients) -> tuple[Any, Metrics]:
-        """`ppo_loss` on some rows of a rollout under the present network."""
+        """`ppo_loss` on some rows of a rollout under the current network."""
         logprobs, entropy, new_values = self.learner.network.evaluate(params, rollout.seen, rollout.actions)
         advantages = rollout.advantages
         minibatch = {
@@ -143,7 +157,9 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
         )
     if hp.grad_accumulation > 1:
         raise ConfigError("hparams.grad_accumulation is not available with backend: jax; take fewer minibatches")
-    kernel: Kernel = FastKernel(learner) if hp.kernel == "auto" and fits(learner) else ReferenceKernel(learner)
+    # the fast kernel lays Adam's moments out as it does the parameters
+    fast = hp.kernel == "auto" and hp.optimizer.type == ADAM and fits(learner)
+    kernel: Kernel = FastKernel(learner) if fast else ReferenceKernel(learner)
 
     def learn(state: State, batch: Batch, env_steps: Any, key: Any) -> tuple[State, Metrics]:
         state, rollout = learner.prepare(state, batch)
@@ -157,14 +173,14 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
         def minibatch_step(progress: Progress, order: Any) -> tuple[Progress, Any]:
             minibatch = jax.tree.map(lambda x: x[order], rows)
             grads, losses = kernel.gradient(progress.params, minibatch, coefficients)
-            params, optimizer, norm = optimizer_step(progress.params, grads, progress.optimizer, hyper, learning_rate)
+            params, optimizer, norm = learner.step(progress.params, grads, progress.optimizer, hyper, learning_rate)
             following = Progress(params, optimizer, progress.stopped)
             return stop_early(progress, following, losses | {"grad_norm": norm}, hyper)
 
-        begin = Progress(kernel.pack(state.params), on_moments(kernel.pack, state.optimizer), jnp.zeros((), bool))
+        begin = Progress(kernel.pack(state.params), kernel.pack_moments(state.optimizer), jnp.zeros((), bool))
         orders = permutations(key, hp.num_epochs, row_count).reshape(hp.num_epochs * hp.num_minibatches, -1)
         progress, records = jax.lax.scan(minibatch_step, begin, orders)
-        optimizer = on_moments(kernel.unpack, progress.optimizer)
+        optimizer = kernel.unpack_moments(progress.optimizer)
         state = state._replace(params=kernel.unpack(progress.params), optimizer=optimizer)
         metrics = summary(records, hp.num_epochs) | {"clip_coef": clip_coef}
         return state, metrics | learner.rollout_metrics(state, rollout, learning_rate)
@@ -172,19 +188,14 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
     return learner.algorithm(learn)
 
 
-def on_moments(layout: Callable[[Any], Any], optimizer: AdamState) -> AdamState:
-    """An optimiser's moments in another layout."""
-    return optimizer._replace(mean=layout(optimizer.mean), square=layout(optimizer.square))
-
-
 def stop_early(before: Progress, after: Progress, losses: Metrics, hyper: Hyper) -> tuple[Progress, Any]:
-    """Without `target_kl` every step counts; with it nothing does from the first one that moved too far.
+    """Undo this and every later step once the policy has moved too far; without `target_kl` every step counts.
 
-    Also what is remembered of the step, in the order of RECORDED.
+    Also returns the metrics of the step, in the order of RECORDED.
     """
     taken = jnp.ones(())
     if "target_kl" in hyper:
-        # what is not finite is a fault for the guard to name, not a reason to end the update as if all were well
+        # a non-finite loss is for the guard to report, not a reason to end the update early as if all were well
         too_far = (losses["approx_kl"] > 1.5 * hyper["target_kl"]) & jnp.isfinite(losses["loss"])
         stopped = before.stopped | (too_far & jnp.isfinite(losses["approx_kl"]))
         kept: Progress = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), before, after)

@@ -20,7 +20,7 @@ from rl_training.jax.models.action_values import action_values
 from rl_training.jax.models.actor_critic import joined
 from rl_training.jax.models.distributions import masked
 from rl_training.jax.models.networks import Params, action_mask
-from rl_training.jax.models.optimization import AdamState, adam_init, optimizer_step
+from rl_training.jax.models.optimization import OptimizerState, build_optimizer, optimizer_step
 from rl_training.jax.numerics.normalization import (
     RewardStatistics,
     empty,
@@ -51,7 +51,7 @@ def pqn_loss(values: Any, targets: Any) -> Metrics:
 
 
 class Acting(NamedTuple):
-    """What acting needs of a state."""
+    """The part of a state that acting needs."""
 
     params: Params
     scales: dict[str, Any]
@@ -67,10 +67,11 @@ class Rows(NamedTuple):
 
 
 class ParallelQ:
-    """The parts of the algorithm, closed over: network, spaces and switches."""
+    """Static parts of the algorithm, which its pure functions close over."""
 
     def __init__(self, ctx: BuildContext, hp: PQNConfig) -> None:
         self.ctx, self.hp = ctx, hp
+        self.optimizer = build_optimizer(hp.optimizer)
         self.batch_size = hp.num_steps * ctx.num_envs
         if self.batch_size % hp.num_minibatches:
             raise ConfigError(
@@ -83,7 +84,7 @@ class ParallelQ:
         params, ctx = self.q.init(rng), self.ctx
         rewards = RewardStatistics(empty(), np.zeros(ctx.num_envs, np.float32)) if ctx.normalize_reward else None
         observations = obs_statistics(ctx.observation_space) if ctx.normalize_obs else {}
-        return State(params, observations, adam_init(params), rewards, hyper)
+        return State(params, observations, self.optimizer.init(params), rewards, hyper)
 
     def act(
         self, policy: Acting, obs: Any, carry: Any, is_first: Any, noise: Any, deterministic: bool
@@ -94,7 +95,7 @@ class ParallelQ:
         return epsilon_greedy(values, noise, mask, policy.epsilon), carry, {}
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rows]:
-        """Targets from the network as it is before the update; greedy, whatever was done next."""
+        """Greedy Q(lambda) targets from the network as it is before the update."""
         ends, rewards, hyper = batch["terminated"] | batch["truncated"], batch["rewards"], state.hyper
         if state.reward_normalizer is not None:
             statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])
@@ -121,14 +122,14 @@ class ParallelQ:
         hyper, parts = state.hyper, self.hp.num_minibatches
         learning_rate = scheduled(self.hp, "learning_rate", hyper, env_steps)
 
-        def epoch(progress: tuple[Params, AdamState], order: Any) -> tuple[Any, Metrics]:
+        def epoch(progress: tuple[Params, OptimizerState], order: Any) -> tuple[Any, Metrics]:
             minibatches = jax.tree.map(lambda x: x[order].reshape(parts, -1, *x.shape[1:]), rows)
             return jax.lax.scan(minibatch_step, progress, minibatches)
 
-        def minibatch_step(progress: tuple[Params, AdamState], minibatch: Rows) -> tuple[Any, Metrics]:
+        def minibatch_step(progress: tuple[Params, OptimizerState], minibatch: Rows) -> tuple[Any, Metrics]:
             params, optimizer = progress
             grads, metrics = jax.grad(self.loss, has_aux=True)(params, minibatch)
-            params, optimizer, norm = optimizer_step(params, grads, optimizer, hyper, learning_rate)
+            params, optimizer, norm = optimizer_step(params, grads, optimizer, hyper, learning_rate, self.optimizer)
             return (params, optimizer), {**metrics, "grad_norm": norm}
 
         orders = permutations(key, self.hp.num_epochs, self.batch_size)

@@ -1,6 +1,6 @@
-"""REINFORCE (Williams 1992) for the compiled lane: weigh each action's log-probability by the return that followed it.
+"""REINFORCE (Williams 1992) for the compiled lane: weight each action's log-probability by the return that followed it.
 
-The twin of `rl_training/algorithms/reinforce.py`: one step on the whole of each rollout; with `gae_lambda: 1` the
+The twin of `rl_training/algorithms/reinforce.py`: one step on each rollout as a whole; with `gae_lambda: 1` the
 advantage is exactly "return minus baseline". Hyperparameters are in `hparams/reinforce.py`.
 """
 
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from rl_training.build_context import BuildContext
 from rl_training.hparams.reinforce import SPEC, ReinforceConfig
-from rl_training.jax.algorithms.on_policy import HYPER, Learner, Rollout, State, normalized
-from rl_training.jax.models.optimization import optimizer_step
+from rl_training.jax.algorithms.on_policy import HYPER, Learner, Rollout, State
 from rl_training.jax.types import Batch, JaxAlgorithm, Metrics
+from rl_training.numerics.normalization import normalized
 
 __all__ = ["HYPER", "SPEC", "ReinforceConfig", "policy_gradient_loss", "reinforce"]
 
@@ -56,7 +56,7 @@ def reinforce(ctx: BuildContext, hp: ReinforceConfig) -> JaxAlgorithm:
         learning_rate, ent_coef = (learner.scheduled(state, name, env_steps) for name in ("learning_rate", "ent_coef"))
         gradient = jax.grad(loss, has_aux=True)
         grads, losses = gradient(state.params, rollout, ent_coef, state.hyper["vf_coef"])
-        params, optimizer, norm = optimizer_step(state.params, grads, state.optimizer, state.hyper, learning_rate)
+        params, optimizer, norm = learner.step(state.params, grads, state.optimizer, state.hyper, learning_rate)
         state = state._replace(params=params, optimizer=optimizer)
         return state, {**losses, "grad_norm": norm} | learner.rollout_metrics(state, rollout, learning_rate)
 

@@ -27,12 +27,10 @@ from rl_training.jax.algorithms.off_policy import (
     uniform_of,
 )
 from rl_training.jax.models.action_values import actor, critics
-from rl_training.jax.models.distributions import HALF_LOG_2PI
 from rl_training.jax.models.networks import Params, library
-from rl_training.jax.models.optimization import optimizer_step
 from rl_training.jax.numerics.normalization import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
-from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
+from rl_training.numerics.stable import HALF_LOG_2PI, LOG_STD_MAX, LOG_STD_MIN, raw_log_std
 from rl_training.types import BoxSpec, ConfigError
 
 __all__ = ["HYPER", "SPEC", "SACConfig", "actor_loss", "sac", "tanh_gaussian", "temperature_loss"]
@@ -41,7 +39,7 @@ HYPER = (*OFF_POLICY_HYPER, "tau", "alpha")
 
 
 def actor_loss(logprobs: Any, values: Any, alpha: Any) -> Any:
-    """Actions of high value, and as random as the temperature pays for: mean of alpha log pi - Q, (B,) each."""
+    """Mean of alpha log pi - Q, (B,) each: high value, and entropy as far as the temperature rewards it."""
     return (alpha * logprobs - values).mean()
 
 
@@ -65,7 +63,7 @@ def tanh_gaussian(outputs: Any, noise: Any) -> tuple[Any, Any]:
 
 
 class SoftActorCritic(Learner):
-    """One update: critics, actor, temperature, targets."""
+    """Maximum-entropy actor-critic; `update` is the whole algorithm."""
 
     hp: SACConfig
 
@@ -116,19 +114,19 @@ class SoftActorCritic(Learner):
         targets = td_targets(rows.rewards, rows.discounts, rows.terminated, next_values - alpha * next_logprobs)
 
         grads, metrics = jax.grad(self.critic_loss, has_aux=True)(networks["critics"], rows, targets)
-        networks["critics"], moments["critics"], metrics["critic_grad_norm"] = optimizer_step(
+        networks["critics"], moments["critics"], metrics["critic_grad_norm"] = self.step(
             networks["critics"], grads, moments["critics"], hyper, learning_rate
         )
         improve = jax.grad(self.actor_loss, has_aux=True)
         grads, (logprobs, loss) = improve(state.params, networks["critics"], rows.obs, noise[1], alpha)
-        params, moments["actor"], norm = optimizer_step(state.params, grads, moments["actor"], hyper, learning_rate)
+        params, moments["actor"], norm = self.step(state.params, grads, moments["actor"], hyper, learning_rate)
         metrics |= {"actor_loss": loss, "entropy": -logprobs.mean(), "actor_grad_norm": norm, "alpha": alpha}
         if "temperature" in networks:
             loss, grads = jax.value_and_grad(
                 lambda temperature: temperature_loss(temperature["log_alpha"], logprobs, self.target_entropy)
             )(networks["temperature"])
             metrics["temperature_loss"] = loss
-            networks["temperature"], moments["temperature"], _ = optimizer_step(
+            networks["temperature"], moments["temperature"], _ = self.step(
                 networks["temperature"], grads, moments["temperature"], hyper, learning_rate
             )
         lagging = {"critics": following(state.targets["critics"], networks["critics"], hyper["tau"])}
@@ -137,7 +135,7 @@ class SoftActorCritic(Learner):
         return state, metrics
 
     def alpha(self, state: State) -> Any:
-        """The present temperature."""
+        """Current temperature."""
         temperature = state.networks.get("temperature")
         return state.hyper["alpha"] if temperature is None else jnp.exp(temperature["log_alpha"][0])
 

@@ -29,7 +29,7 @@ from rl_training.jax.algorithms.off_policy import (
 )
 from rl_training.jax.models.action_values import actor, critics
 from rl_training.jax.models.networks import Params, library
-from rl_training.jax.models.optimization import AdamState, optimizer_step
+from rl_training.jax.models.optimization import OptimizerState
 from rl_training.jax.numerics.normalization import normalized_obs
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 from rl_training.numerics.initial_weights import POLICY_GAIN
@@ -41,12 +41,12 @@ HYPER = (*OFF_POLICY_HYPER, "tau", "exploration_noise", "target_noise", "target_
 
 
 def smoothed(actions: Any, noise: Any, scale: Any, clip: Any) -> Any:
-    """Target actions with noise that is cut to +-clip, then cut to the -1..1 of actions."""
+    """Target actions plus noise clipped to +-clip, the sum clipped to the -1..1 of actions."""
     return jnp.clip(actions + jnp.clip(scale * noise, -clip, clip), -1.0, 1.0)
 
 
 class TwinDelayed(Learner):
-    """Critics at every update, the actor and the targets at the last of a call."""
+    """Deterministic actor-critic: critics at every update, actor and targets at the last of each call."""
 
     hp: TD3Config
 
@@ -86,18 +86,20 @@ class TwinDelayed(Learner):
         """K updates of the critics on batches (K, B, ...) with noise (K, B, A), and one of the actor on the last."""
         hyper, moments = state.hyper, dict(state.optimizer)
 
-        def improve_critics(carried: tuple[Params, AdamState], inputs: tuple[Transitions, Any]) -> tuple[Any, Metrics]:
+        def improve_critics(
+            carried: tuple[Params, OptimizerState], inputs: tuple[Transitions, Any]
+        ) -> tuple[Any, Metrics]:
             (params, optimizer), (rows, noise) = carried, inputs
             targets = self.targets_of(state, rows, noise)
             grads, metrics = jax.grad(self.critic_loss, has_aux=True)(params, rows, targets)
-            params, optimizer, norm = optimizer_step(params, grads, optimizer, hyper, learning_rate)
+            params, optimizer, norm = self.step(params, grads, optimizer, hyper, learning_rate)
             return (params, optimizer), {**metrics, "critic_grad_norm": norm}
 
         begin = (state.networks["critics"], moments["critics"])
         (valuing, moments["critics"]), records = jax.lax.scan(improve_critics, begin, (batches, noise))
         last_obs = jax.tree.map(lambda x: x[-1], batches.obs)
         loss, grads = jax.value_and_grad(self.actor_loss)(state.params, valuing, last_obs)
-        params, moments["actor"], norm = optimizer_step(state.params, grads, moments["actor"], hyper, learning_rate)
+        params, moments["actor"], norm = self.step(state.params, grads, moments["actor"], hyper, learning_rate)
         metrics = {name: column.mean() for name, column in records.items()}
         lagging = {
             "actor": following(state.targets["actor"], params, hyper["tau"]),
@@ -109,7 +111,7 @@ class TwinDelayed(Learner):
         return state, {**metrics, "actor_loss": loss, "actor_grad_norm": norm}
 
     def targets_of(self, state: State, rows: Transitions, noise: Any) -> Any:
-        """What the lagging networks make of the next states, (B,)."""
+        """Bellman targets from the lagging networks, (B,)."""
         hyper = state.hyper
         actions = self.actions(state.targets["actor"], rows.next_obs)
         actions = smoothed(actions, noise, hyper["target_noise"], hyper["target_noise_clip"])
@@ -122,7 +124,7 @@ class TwinDelayed(Learner):
         return loss, {"critic_loss": loss, "value_mean": values.mean()}
 
     def actor_loss(self, params: Params, valuing: Params, obs: Any) -> Any:
-        """Minus what the first critic makes of the actor's actions."""
+        """Minus the first critic's value of the actor's actions."""
         return -self.critics.apply(valuing, obs, self.actions(params, obs))[0].mean()
 
 

@@ -1,1 +1,1 @@
-"""Replay of the compiled lane as a pytree."""
+"""The replay buffer of the compiled lane, as a pytree."""

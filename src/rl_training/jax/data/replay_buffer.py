@@ -1,8 +1,8 @@
-"""The replay of the compiled lane: a ring of transitions as a pytree that the driver owns and writes in place.
+"""The replay buffer of the compiled lane: a ring of transitions as a pytree that the driver owns and updates in place.
 
-Row g since the beginning is step g // num_envs of environment g % num_envs and lies at g % capacity, as in
-`rl_training.data.replay_buffer`; checkpoints write only the rows that are new. The ring is an argument of the program
-that is given away (donated) and never passes through a `cond`: either would copy it at every step.
+Row g, counted from the first, is step g // num_envs of environment g % num_envs and is at index g % capacity, as in
+`rl_training.data.replay_buffer`; checkpoints write only new rows. The ring is a donated argument of the program and
+never passes through a `cond`; otherwise it would be copied at every step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.checkpointing.row_log import Lineage, RowLog
+from rl_training.checkpointing.row_log import LogIdentity, RowLog
 from rl_training.jax.types import Array, Batch
 from rl_training.types import CheckpointError, Progress, StateDict
 
@@ -26,11 +26,11 @@ class Ring(NamedTuple):
     rows: dict[str, Any]
     """(capacity, ...) by the names in FIELDS."""
     written: Any
-    """Rows so far up to the first `capacity`, then `capacity` and the place of the next row: see `folded`."""
+    """Number of rows written, reduced to below 2 x capacity; see `folded`."""
 
 
 def empty_ring(row: Batch, capacity: int) -> Ring:
-    """Room for `capacity` rows like those of one step of all environments, (N, ...)."""
+    """An empty ring of `capacity` rows with the shapes and dtypes of `row`, one step of all environments (N, ...)."""
     rows = {name: jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape[1:]), x.dtype), row[name]) for name in FIELDS}
     return Ring(rows, jnp.zeros((), jnp.uint32))
 
@@ -40,7 +40,7 @@ def capacity_of(ring: Ring) -> int:
 
 
 def store(ring: Ring, row: Batch) -> Ring:
-    """One step of all N environments over the oldest one; the capacity is a multiple of N."""
+    """Overwrite the oldest step with a new step of all N environments; the capacity is a multiple of N."""
     num_envs = row["rewards"].shape[0]
     start = (ring.written % capacity_of(ring)).astype(jnp.int32)
     rows = jax.tree.map(
@@ -53,14 +53,15 @@ def store(ring: Ring, row: Batch) -> Ring:
 
 
 def folded(written: int, capacity: int) -> np.uint32:
-    """A count of rows as a ring holds it: below 2 x capacity, so that it never wraps, and the same modulo capacity."""
+    """A row count reduced to below 2 x capacity, so that it never overflows; unchanged modulo capacity."""
     return np.uint32(written if written < capacity else capacity + written % capacity)
 
 
 def sample(ring: Ring, key: Array, batch_size: int, *, num_envs: int, n_step: int, gamma: Any) -> Batch:
-    """B transitions with replacement, all alike likely, as n-step ones: rewards summed, `discounts` for what follows.
+    """B n-step transitions, drawn uniformly with replacement: `rewards` are n-step sums, `discounts` multiply the
+    bootstrap value.
 
-    A window has `n_step` rows, fewer where its episode ends. The newest n_step - 1 steps wait until theirs are there.
+    A window has `n_step` rows, or fewer if its episode ends. The newest n_step - 1 steps cannot start one yet.
     """
     capacity = np.uint32(capacity_of(ring))
     size = jnp.minimum(ring.written, capacity)
@@ -87,6 +88,7 @@ def sample(ring: Ring, key: Array, batch_size: int, *, num_envs: int, n_step: in
 
 
 def outcomes(ring: Ring, index: Array) -> tuple[Any, Any, Any]:
+    """Rewards, terminated and truncated of the rows at `index`."""
     rewards, terminated, truncated = (rows_at(ring.rows[name], index) for name in FIELDS[2:] if name != "next_obs")
     return rewards, terminated, truncated
 
@@ -95,33 +97,33 @@ def rows_at(tree: Any, index: Array) -> Any:
     return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), tree)
 
 
-# -- in a checkpoint --------------------------------------------------------------------------------------------------
+# -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-class Holder(Protocol):
-    """Whoever has the loop of a run."""
+class LoopOwner(Protocol):
+    """An object that holds the loop of a run, such as the compiled trainer."""
 
     loop: Any
 
 
 class SavedRing:
-    """The ring in a run's loop, as checkpoints know it."""
+    """The ring in a run's loop as a `Stateful` part of checkpoints."""
 
-    def __init__(self, holder: Holder, progress: Progress) -> None:
-        self.holder = holder
+    def __init__(self, owner: LoopOwner, progress: Progress) -> None:
+        self.owner = owner
         self.progress = progress
-        """Every env step of the run is a row."""
-        self.num_envs = len(holder.loop.is_first)
-        self.capacity = capacity_of(holder.loop.replay)
-        self.memory_bytes = sum(int(leaf.nbytes) for leaf in jax.tree.leaves(holder.loop.replay))
-        self._lineage = Lineage()
+        """Its env steps are the number of rows written."""
+        self.num_envs = len(owner.loop.is_first)
+        self.capacity = capacity_of(owner.loop.replay)
+        self.memory_bytes = sum(int(leaf.nbytes) for leaf in jax.tree.leaves(owner.loop.replay))
+        self._identity = LogIdentity()
 
     def state_dict(self) -> StateDict:
-        """The rows as views: write them or copy them before the next chunk."""
-        ring: Ring = self.holder.loop.replay
+        """The rows as views: write or copy them before the next chunk."""
+        ring: Ring = self.owner.loop.replay
         written = self.progress.env_steps
         columns = {name: np.asarray(leaf) for name, leaf in columns_of(ring.rows).items()}
-        rows = RowLog(columns, max(written - self.capacity, 0), written, self._lineage)
+        rows = RowLog(columns, max(written - self.capacity, 0), written, self._identity)
         return {"rows": rows, "num_envs": self.num_envs}
 
     def load_state_dict(self, state: StateDict, /) -> None:
@@ -130,14 +132,14 @@ class SavedRing:
                 f"the saved replay has rows of {state['num_envs']} environments, this one of {self.num_envs}: "
                 "resume with the same env.num_envs"
             )
-        rows = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self.holder.loop.replay.rows)
-        self._lineage = state["rows"].copy_into(columns_of(rows))
+        rows = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self.owner.loop.replay.rows)
+        self._identity = state["rows"].copy_into(columns_of(rows))
         written = folded(state["rows"].stop, self.capacity)
-        self.holder.loop = self.holder.loop._replace(replay=Ring(rows, written))
+        self.owner.loop = self.owner.loop._replace(replay=Ring(rows, written))
 
 
 def columns_of(rows: dict[str, Any]) -> dict[str, Any]:
-    """The arrays by name; those of Dict observations as "obs/key"."""
+    """The arrays of a ring by name; those of Dict observations as "obs/key"."""
     columns: dict[str, Any] = {}
     for name, tree in rows.items():
         columns |= {f"{name}/{key}": leaf for key, leaf in tree.items()} if isinstance(tree, dict) else {name: tree}

@@ -1,6 +1,6 @@
-"""Environments of the compiled lane: `find` knows which ids have one, `make` builds it; see the README beside this.
+"""JAX environments: `find` says whether an id has one, `make` builds it; see the README of this folder.
 
-Importing this imports no jax: environments are named here and imported when they are built.
+Importing this module does not import jax: environments are imported lazily, when they are built.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from rl_training.jax.types import JaxEnv
 
 
-class Entry(NamedTuple):
-    """What an id stands for: a registered name or "package.module:Class", and the arguments that belong to the id."""
+class EnvEntry(NamedTuple):
+    """The creator of an environment, as a registered name or "package.module:Class", and the arguments of the id."""
 
     creator: str
     kwargs: Mapping[str, Any] = {}
 
 
-def _ours(path: str, **kwargs: Any) -> Entry:
-    return Entry(f"rl_training.jax.envs.{path}", kwargs)
+def _ours(path: str, **kwargs: Any) -> EnvEntry:
+    return EnvEntry(f"rl_training.jax.envs.{path}", kwargs)
 
 
 TWINS = {
@@ -50,24 +50,24 @@ TWINS = {
     "RLProbe/Target-v0": _ours("probes:Target"),
     "RLProbe/LQR-v0": _ours("probes:LinearQuadratic"),
 }
-"""Gymnasium ids with a twin here that steps alike. Environments that exist in JAX only are in the registry."""
+"""Gymnasium ids with a JAX twin of the same dynamics. Environments that exist only in JAX are in the registry."""
 
 
-def find(env_id: str) -> Entry | None:
-    """What the compiled lane knows under a Gymnasium id, a registered name or "package.module:Class"; else None.
+def find(env_id: str) -> EnvEntry | None:
+    """The JAX environment of a Gymnasium id, a registered name or "package.module:Class"; None if there is none.
 
-    A user's class is one of ours if it has `init`, `obs` and `step`; its module is imported to see.
+    Your own class is a JAX environment if it has `init`, `obs` and `step`; its module is imported to find out.
     """
     if env_id in TWINS:
         return TWINS[env_id]
     is_dotted = env_id.rpartition(":")[2].isidentifier() and ":" in env_id  # "module:Id-v0" is Gymnasium's
     if (env_id in environments or is_dotted) and is_jax_env(environments.get(env_id)):
-        return Entry(env_id)
+        return EnvEntry(env_id)
     return None
 
 
 def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps: int | None = None) -> JaxEnv:
-    """The environment behind an id with its time limit; `max_episode_steps` replaces the limit of its own."""
+    """The environment of an id with its time limit, which `max_episode_steps` replaces."""
     from rl_training.jax.checks import check_env
     from rl_training.jax.envs.base import TimeLimit
 

@@ -18,15 +18,15 @@ MAX_DOT1, MAX_DOT2 = 4 * math.pi, 9 * math.pi
 
 class State(NamedTuple):
     angle1: Array
-    """Of the first link from hanging down."""
+    """Angle of the first link, 0 when hanging down."""
     angle2: Array
-    """Of the second link from the first."""
+    """Angle of the second link relative to the first."""
     dot1: Array
     dot2: Array
 
 
 def derivative(state: State, torque: Array) -> State:
-    """The equations of motion of the book, with links of mass, length and moment of inertia 1, centred at 1/2."""
+    """The equations of motion from the book, for links of mass, length and moment of inertia 1, centred at 1/2."""
     angle1, angle2, dot1, dot2 = state
     cos2, sin2 = jnp.cos(angle2), jnp.sin(angle2)
     d1 = 3.5 + cos2
@@ -39,7 +39,7 @@ def derivative(state: State, torque: Array) -> State:
 
 
 def runge_kutta(state: State, torque: Array) -> State:
-    """One step of fourth order."""
+    """One step of the fourth-order Runge-Kutta method."""
 
     def moved(slope: State, seconds: float) -> State:
         return State(*(value + seconds * rate for value, rate in zip(state, slope, strict=True)))

@@ -27,8 +27,8 @@ class CartPole:
         self.observation_space = box([-bound for bound in high], high)
 
     def init(self, key: Array, n: int) -> Array:
-        """Position, speed, angle and angular speed, (N, 4): also what is seen. As one array a step of a few of them
-        takes a tenth less than as four."""
+        """Position, speed, angle and angular speed, (N, 4), which is also the observation. With one array instead of
+        four, a step of a few environments is a tenth faster."""
         return jax.random.uniform(key, (4, n), minval=-0.05, maxval=0.05).T
 
     def obs(self, state: Array) -> Array:

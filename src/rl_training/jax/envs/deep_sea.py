@@ -1,9 +1,9 @@
 """Deep sea: a dive of `size` steps in which only one sequence of actions finds the treasure (Osband et al., 2019).
 
 Each step sinks one row and moves left or right; right costs 0.01 / size and pays 1 from the bottom right corner. Which
-action is right differs from cell to cell, drawn once from `mapping_seed` (None: action 1 is right everywhere). Random
-actions find the treasure once in 2^size episodes, so the problem asks for exploration that looks ahead. The observation
-is the one-hot cell, and nothing below the last row.
+action means right differs from cell to cell, drawn once from `mapping_seed` (None: action 1 is right everywhere).
+Random actions find the treasure once in 2^size episodes, so the problem needs deep exploration. The observation is the
+one-hot cell, all zeros after the last row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DeepSea:
         return State(row + 1, column), reward, terminated, jnp.zeros_like(terminated)
 
     def render(self, state: Any) -> Any:
-        """The row below the last one is where a dive ends."""
+        """A picture with one more row, in which a dive ends."""
         cells = np.zeros((self.size + 1, self.size), int)
         cells[self.size - 1, -1] = GOAL
         cells[state.row, state.column] = AGENT

@@ -1,7 +1,7 @@
 """Four rooms: find the goal through the doors between four rooms (Sutton, Precup & Singh, 1999).
 
-A move fails with `fail_probability` and goes in one of the other three directions; walls stop it. The goal pays 1 and
-ends the episode. The observation is where the agent and the goal are, each (row, column) scaled to [-1, 1].
+A move fails with `fail_probability` and goes in one of the other three directions; walls block it. The goal pays 1 and
+ends the episode. The observation is the position of the agent and of the goal, each (row, column) scaled to [-1, 1].
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FourRooms:
     action_space = DiscreteSpec(4)
 
     def __init__(self, goal: tuple[int, int] | None = None, fail_probability: float = 1 / 3) -> None:
-        """`goal` None draws one in each episode."""
+        """`goal` is (row, column); None draws one for each episode."""
         cells = [tuple(cell) for cell in FREE_CELLS.tolist()]
         if goal is not None and tuple(goal) not in cells:
             raise ConfigError(f"env.kwargs: goal {goal} is not a free cell of four rooms; (row, column) such as (8, 9)")

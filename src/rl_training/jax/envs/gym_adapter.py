@@ -1,4 +1,4 @@
-"""A JAX environment as a Gymnasium one: for evaluation, and for training in the host lane."""
+"""A JAX environment as a Gymnasium environment, for evaluation and for training in the host lane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMES_PER_SECOND = 10
 
 
 def gymnasium_space(spec: SpaceSpec) -> spaces.Space[Any]:
-    """The Gymnasium space of a record."""
+    """The Gymnasium space of a space record."""
     if isinstance(spec, DictSpec):
         return spaces.Dict({key: gymnasium_space(leaf) for key, leaf in spec.spaces.items()})
     if isinstance(spec, DiscreteSpec):
@@ -30,28 +30,28 @@ def gymnasium_space(spec: SpaceSpec) -> spaces.Space[Any]:
     return spaces.MultiBinary(spec.n)
 
 
-class Program(NamedTuple):
-    """The compiled functions of one environment."""
+class CompiledEnv(NamedTuple):
+    """The jitted functions of one environment."""
 
     env: JaxEnv
     first: Callable[..., Any]
     step: Callable[..., Any]
 
 
-_programs: dict[tuple[Any, str], Program] = {}
-"""By creator and arguments: ten copies of an environment compile once."""
+_compiled: dict[tuple[Any, str], CompiledEnv] = {}
+"""Cache by creator and arguments: ten copies of an environment compile once."""
 
 
-def program_of(creator: Callable[..., JaxEnv], kwargs: Mapping[str, Any]) -> Program:
-    """The functions that start and step one copy of `creator(**kwargs)`."""
+def compiled_env(creator: Callable[..., JaxEnv], kwargs: Mapping[str, Any]) -> CompiledEnv:
+    """The functions that reset and step one copy of `creator(**kwargs)`."""
     recipe = (creator, repr(sorted(kwargs.items())))
-    if recipe not in _programs:
-        _programs[recipe] = _program(creator(**kwargs))
-    return _programs[recipe]
+    if recipe not in _compiled:
+        _compiled[recipe] = _compile(creator(**kwargs))
+    return _compiled[recipe]
 
 
-def _program(env: JaxEnv) -> Program:
-    # Keys travel as the two words they are made of: typed ones leave jit's fast call path
+def _compile(env: JaxEnv) -> CompiledEnv:
+    # keys are passed as their two words: typed keys are off the fast path of jitted calls
 
     def first(seed: Array) -> tuple[Array, EnvState, Any]:
         init_key, step_key = jax.random.split(jax.random.key(seed))
@@ -63,21 +63,21 @@ def _program(env: JaxEnv) -> Program:
         state, *outcome = env.step(state, action[None], key)
         return state, env.obs(state), jnp.stack([value[0].astype(jnp.float32) for value in outcome])
 
-    return Program(env, jax.jit(first), jax.jit(step))
+    return CompiledEnv(env, jax.jit(first), jax.jit(step))
 
 
 class GymEnv(gym.Env[Any, Any]):
-    """One copy of a JAX environment. Its time limit is Gymnasium's to add.
+    """One copy of a JAX environment. Gymnasium adds the time limit.
 
-    Step t of an episode uses `fold_in(key, t)` with the key of its reset, so an episode depends on its seed and its
-    actions alone and can be replayed. There are pictures of those with a method `render(state)`, which is given the
-    state of one copy in NumPy and returns (height, width, 3) bytes.
+    Step t of an episode uses `fold_in(key, t)` with the key of its reset, so an episode depends only on its seed and
+    its actions and can be replayed. Environments with a method `render(state)`, which receives the state of one copy in
+    NumPy and returns (height, width, 3) bytes, can be rendered.
     """
 
     def __init__(
         self, creator: Callable[..., JaxEnv], kwargs: Mapping[str, Any], render_mode: str | None = None
     ) -> None:
-        self.program = program_of(creator, kwargs)
+        self.program = compiled_env(creator, kwargs)
         modes = ["rgb_array"] if hasattr(self.program.env, "render") else []
         self.metadata = {"render_modes": modes, "render_fps": FRAMES_PER_SECOND}
         self.render_mode = render_mode if render_mode in modes else None
@@ -103,7 +103,7 @@ class GymEnv(gym.Env[Any, Any]):
         return env.render(jax.tree.map(lambda leaf: np.asarray(leaf)[0], self._state))
 
     def _single(self, obs: Any) -> Any:
-        """The only row of (1, ...) arrays in the dtypes of the space."""
+        """The single row of (1, ...) arrays, in the dtypes of the space."""
         space = self.observation_space
         if isinstance(space, spaces.Dict):
             return {key: np.array(obs[key], leaf.dtype)[0] for key, leaf in space.spaces.items()}

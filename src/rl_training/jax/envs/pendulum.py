@@ -16,7 +16,7 @@ SECONDS, MAX_SPEED, MAX_TORQUE = 0.05, 8.0, 2.0
 
 class State(NamedTuple):
     angle: Array
-    """From upright; not wrapped."""
+    """Angle from upright, not wrapped to [-pi, pi]."""
     velocity: Array
 
 

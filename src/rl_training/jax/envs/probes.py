@@ -1,6 +1,6 @@
-"""The probe environments of `rl_training.envs.probes.control` in JAX: tiny problems whose answers `PROBES` knows.
+"""The probe environments of `rl_training.envs.probes.control` in JAX: tiny problems with known solutions (`PROBES`).
 
-The goal probes have no twin here: hindsight replay belongs to the host lane.
+The goal probes have no twin here, because hindsight replay exists only in the host lane.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Step = tuple[Any, Array, Array, Array]
 
 
 def _step(state: Any, reward: Array, terminated: Array | bool, truncated: Array | bool = False) -> Step:
-    """One step with its flags as arrays; the rewards say for how many environments."""
+    """One step with its flags broadcast to the shape of the rewards."""
     reward = jnp.asarray(reward, jnp.float32)
     return state, reward, jnp.broadcast_to(terminated, reward.shape), jnp.broadcast_to(truncated, reward.shape)
 
@@ -36,16 +36,16 @@ def _signs(key: Array, n: int) -> Array:
     return jnp.where(jax.random.bernoulli(key, shape=(n,)), 1.0, -1.0)
 
 
-# -- one step, then over ----------------------------------------------------------------------------------------------
+# -- episodes of one step ---------------------------------------------------------------------------------------------
 
 
 class Seen(NamedTuple):
     value: Array
-    """The one number of the observation."""
+    """The single number in the observation."""
 
 
 class ConstantReward:
-    """Reward 1."""
+    """The reward is always 1."""
 
     max_episode_steps: int | None = None
     observation_space: SpaceSpec = box(-1.0, 1.0, (1,))
@@ -62,7 +62,7 @@ class ConstantReward:
 
 
 class RewardIsObs(ConstantReward):
-    """Reward = the observation, -1 or 1."""
+    """The reward is the observation, -1 or 1."""
 
     def init(self, key: Array, n: int) -> Seen:
         return Seen(_signs(key, n))
@@ -72,21 +72,21 @@ class RewardIsObs(ConstantReward):
 
 
 class TwoArms(ConstantReward):
-    """Reward = the action."""
+    """The reward is the action."""
 
     def step(self, state: Seen, action: Array, key: Array) -> Step:
         return _step(state, action, True)
 
 
 class ObsTimesAction(RewardIsObs):
-    """Action 1 is right where the observation is 1, action 0 where it is -1."""
+    """Action 1 is correct if the observation is 1, action 0 if it is -1."""
 
     def step(self, state: Seen, action: Array, key: Array) -> Step:
         return _step(state, state.value * (2.0 * action - 1.0), True)
 
 
 class Combination(ConstantReward):
-    """The reward is the share of the choices that match `target`."""
+    """The reward is the fraction of choices that match `target`."""
 
     def __init__(self, target: tuple[int, ...] = (1, 2), nvec: tuple[int, ...] | None = (2, 3)) -> None:
         self.target = tuple(target)
@@ -121,7 +121,7 @@ class Parts(NamedTuple):
 
 
 class DictObs:
-    """The right one of four actions, 2 x colour + (sign > 0), needs both parts of the observation."""
+    """The correct one of four actions, 2 x colour + (sign > 0), depends on both parts of the observation."""
 
     max_episode_steps = None
     observation_space = DictSpec({"colour": DiscreteSpec(2), "sign": box(-1.0, 1.0, (1,))})
@@ -139,7 +139,7 @@ class DictObs:
 
 
 class Target(ConstantReward):
-    """The best action is half the observation; reward = minus the squared distance to it."""
+    """The best action is half the observation; the reward is minus the squared distance to it."""
 
     action_space = box(-1.0, 1.0, (1,))
 
@@ -150,11 +150,11 @@ class Target(ConstantReward):
         return _step(state, -((action[:, 0] - 0.5 * state.value) ** 2), True)
 
 
-# -- several steps ----------------------------------------------------------------------------------------------------
+# -- episodes of several steps ----------------------------------------------------------------------------------------
 
 
 class OneState(ConstantReward):
-    """Reward 1 for ever; only the time limit ends an episode."""
+    """The reward is 1 at every step; only the time limit ends an episode."""
 
     max_episode_steps = 8
 
@@ -227,7 +227,7 @@ class Counting:
 
 
 class StaySwitch:
-    """Two states for ever: staying (action 0) gives 1 in the first and 2 in the second, switching gives nothing."""
+    """Two states without an end: staying (action 0) gives 1 in the first and 2 in the second, switching gives 0."""
 
     max_episode_steps = 32
     observation_space = box(0.0, 1.0, (2,))

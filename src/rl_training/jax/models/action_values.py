@@ -1,6 +1,6 @@
-"""Networks that value actions: all of them at once (DQN, PQN), or given ones by an ensemble (SAC, TD3).
+"""Q-networks: values of all actions at once (DQN, PQN), or of a given action by an ensemble (SAC, TD3); actors.
 
-The twins of `models/action_values.py` and `models/critics.py`, with the same first weights under the same names.
+The twins of `models/action_values.py` and `models/critics.py`, with the same initial weights under the same names.
 """
 
 from __future__ import annotations
@@ -13,28 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.config.schema import BackboneConfig
-from rl_training.jax.models.networks import (
-    ACTIVATIONS,
-    Params,
-    affine,
-    encode,
-    layer_norm,
-    linear,
-    named,
-    without_memory,
-)
+from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, layer_norm, linear
+from rl_training.jax.models.networks import without_memory
+from rl_training.jax.pytrees import below, named
 from rl_training.numerics.encoding import leaf_features, observation_leaves
 from rl_training.numerics.initial_weights import GAINS, VALUE_GAIN, weight_matrix
 from rl_training.types import SpaceSpec
 
 
-def part(params: Params, name: str) -> Params:
-    """The parameters `name.x` of a network's part, as x."""
-    return {key.removeprefix(f"{name}."): value for key, value in params.items() if key.startswith(f"{name}.")}
-
-
 class ActionValues(NamedTuple):
-    """Values of n actions in a state."""
+    """A Q-network with one output per action."""
 
     init: Callable[[np.random.Generator], Params]
     apply: Callable[[Params, Any], Any]
@@ -42,7 +30,7 @@ class ActionValues(NamedTuple):
 
 
 def action_values(space: SpaceSpec, actions: int, cfg: BackboneConfig, *, dueling: bool = False) -> ActionValues:
-    """A backbone and a head; a dueling one has state value and advantages apart (Wang et al. 2016)."""
+    """A backbone and a head; with `dueling`, separate heads for state value and advantages (Wang et al. 2016)."""
     network = without_memory(space, cfg)
 
     def init(rng: np.random.Generator) -> Params:
@@ -51,7 +39,7 @@ def action_values(space: SpaceSpec, actions: int, cfg: BackboneConfig, *, duelin
         return params | (named("value", linear(rng, network.out_features, 1, gain=VALUE_GAIN)) if dueling else {})
 
     def apply(params: Params, obs: Any) -> Any:
-        features = network.apply(part(params, "backbone"), obs)
+        features = network.apply(below(params, "backbone"), obs)
         advantages = affine(params, "advantage", features)
         if not dueling:
             return advantages
@@ -61,7 +49,7 @@ def action_values(space: SpaceSpec, actions: int, cfg: BackboneConfig, *, duelin
 
 
 class Critics(NamedTuple):
-    """E values of a state and an action."""
+    """An ensemble of E critics Q(s, a)."""
 
     init: Callable[[np.random.Generator], Params]
     apply: Callable[[Params, Any, Any], Any]
@@ -69,7 +57,7 @@ class Critics(NamedTuple):
 
 
 def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: int) -> Critics:
-    """E networks of the same form. A user's own backbone is copied for each, with one more layer behind it."""
+    """E networks of the same shape. A backbone other than `mlp` is copied for each, followed by one more layer."""
     is_mlp = cfg.type == "mlp"
     own = None if is_mlp else without_memory(space, cfg)
     leaves = observation_leaves(space)
@@ -98,7 +86,7 @@ def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: in
         if own is None:
             seen = encode(leaves, obs)
         else:
-            seen = own.apply(part(params, f"backbones.{e}"), obs)
+            seen = own.apply(below(params, f"backbones.{e}"), obs)
         x = jnp.concatenate([seen, actions], axis=1)
         for i in range(len(hidden_dims)):
             x = x @ params[f"layers.{stride * i}.weight"][e] + params[f"layers.{stride * i}.bias"][e]
@@ -109,7 +97,7 @@ def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: in
 
     def apply(params: Params, obs: Any, actions: Any) -> Any:
         actions = actions.reshape(actions.shape[0], -1)
-        # one product per member: XLA's batched product is slower than its plain one on a CPU
+        # one product per member: on a CPU, XLA's batched product is slower than the plain one
         return jnp.stack([member(params, e, obs, actions) for e in range(members)])
 
     return Critics(init, apply)
@@ -124,7 +112,7 @@ class Actor(NamedTuple):
 
 
 def actor(space: SpaceSpec, size: int, cfg: BackboneConfig, *, gain: float, layer: str = "output") -> Actor:
-    """`layer` is where torch keeps the last one."""
+    """A backbone and a linear output layer, which has the name `layer` in the torch twin."""
     network = without_memory(space, cfg)
 
     def init(rng: np.random.Generator) -> Params:
@@ -132,6 +120,6 @@ def actor(space: SpaceSpec, size: int, cfg: BackboneConfig, *, gain: float, laye
         return params | named(layer, linear(rng, network.out_features, size, gain=gain))
 
     def apply(params: Params, obs: Any) -> Any:
-        return affine(params, layer, network.apply(part(params, "backbone"), obs))
+        return affine(params, layer, network.apply(below(params, "backbone"), obs))
 
     return Actor(init, apply)

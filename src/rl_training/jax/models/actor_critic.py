@@ -1,7 +1,7 @@
-"""Policy and state value on separate backbones or a shared one, with or without memory: (init, functions) on dicts.
+"""Policy and state value on separate backbones or a shared one, recurrent or not, as a record of pure functions.
 
-Rows are transitions (B, ...) for networks without memory. With memory they are environments, each with its steps
-(N, T, ...): a rollout is followed step by step from what was remembered when it began.
+Rows are transitions (B, ...) for networks without memory. For recurrent networks they are environments with their steps
+(N, T, ...): the network is unrolled over the rollout from its memory at the start.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import numpy as np
 
 from rl_training.config.schema import NetworkConfig
 from rl_training.jax.models.distributions import Distribution, Parameters
-from rl_training.jax.models.networks import Network, Params, action_mask, affine, backbone, library, linear, named
+from rl_training.jax.models.layers import Params, affine, library, linear
+from rl_training.jax.models.networks import Network, action_mask, backbone
+from rl_training.jax.pytrees import named
 from rl_training.jax.types import Carry
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
 from rl_training.types import SpaceSpec
 
 
 class Seen(NamedTuple):
-    """Observations in rows, and where there is memory which of them begin an episode and what was remembered before."""
+    """Observations in rows; for recurrent networks also which of them start an episode, and the memory before them."""
 
     obs: Any
     is_first: Any = ()
@@ -29,27 +31,27 @@ class Seen(NamedTuple):
 
 
 class ActorCritic(NamedTuple):
-    """The parts of the parameters are `actor critic action_head value_head`."""
+    """Actor and critic; their parameters are a dict with the keys `actor critic action_head value_head`."""
 
     init: Callable[[np.random.Generator, float], Params]
-    """(rng, first log standard deviation) -> weights"""
+    """(rng, initial log standard deviation) -> weights"""
     initial_carry: Callable[[int], Carry]
-    """What N policies remember when their episodes begin; empty without memory."""
+    """(N) -> the memory at the start of N episodes; empty for networks without memory."""
     action: Callable[[Params, Any, Carry, Any], tuple[Parameters, Carry]]
-    """(params, obs, carry, is_first) -> parameters of the action distribution, and what is remembered: one step"""
+    """(params, obs, carry, is_first) -> parameters of the action distribution, next carry; one step"""
     evaluate: Callable[[Params, Seen, Any], tuple[Any, Any, Any]]
-    """(params, seen, actions) -> log-probabilities, entropies and values, a number for each action"""
+    """(params, seen, actions) -> log-probability, entropy and value of each row"""
     values: Callable[[Params, Seen], Any]
-    """(params, seen) -> values, those of `evaluate`"""
+    """(params, seen) -> values, the same as those of `evaluate`"""
     next_values: Callable[[Params, Seen, Any], Any]
-    """(params, seen, next_obs) -> values of what each step led to; without memory `seen` does not matter"""
+    """(params, seen, next_obs) -> values of the next observations; `seen` matters only for recurrent networks"""
     has_memory: bool
     features: int
-    """How many numbers the action head sees."""
+    """Number of inputs of the action head."""
 
 
 def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distribution) -> ActorCritic:
-    """Backbones, action head and value head; the first weights are drawn in this order, as in torch."""
+    """Backbones, action head and value head; the initial weights are drawn in this order, as in torch."""
     networks = {"actor": backbone(space, cfg.actor)}
     if not cfg.shared:
         networks["critic"] = backbone(space, cfg.critic)
@@ -75,13 +77,13 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
         return head_of(params, features), carry
 
     def features_of(params: Params, name: str, seen: Seen) -> Any:
-        """(B, F), the steps of an environment one after the other where there is memory."""
+        """Features (B, F); of recurrent networks, with the steps of an environment one after the other."""
         if name in remembering:
             return followed(networks[name], params[name], seen.obs, seen.carry[name], seen.is_first)
         return networks[name].apply(params[name], single(seen.obs))
 
     def single(tree: Any) -> Any:
-        """Transitions (B, ...), whatever the rows are."""
+        """Rows as transitions (B, ...)."""
         return joined(tree) if remembering else tree
 
     def as_rows(column: Any, seen: Seen) -> Any:
@@ -117,14 +119,15 @@ def value_of(params: Params, features: Any) -> Any:
 
 
 def stepped(network: Network, params: Params, obs: Any, memory: Any, is_first: Any) -> Any:
-    """What a network remembers after one more step of N environments; nothing from before an episode's beginning."""
+    """The memory after one more step of N environments; it is reset at the start of an episode."""
     assert network.step is not None
     memory = library(memory).where(is_first[:, None], 0.0, memory)
     return network.step(params, memory, network.apply(params, obs))
 
 
 def followed(network: Network, params: Params, obs: Any, memory: Any, is_first: Any) -> Any:
-    """The memory after every step (N * T, H) of observations (N, T, ...), from that before the first (N, H)."""
+    """Unroll a recurrent network: observations (N, T, ...) and the memory before them (N, H) to the memory after every
+    step (N * T, H)."""
     step = network.step
     assert step is not None
     inputs = network.apply(params, joined(obs)).reshape(*is_first.shape, -1)
@@ -139,5 +142,5 @@ def followed(network: Network, params: Params, obs: Any, memory: Any, is_first: 
 
 
 def joined(tree: Any) -> Any:
-    """(N, T, ...) to (N * T, ...) rows for arrays and dicts alike."""
+    """(N, T, ...) to (N * T, ...), for an array or a dict of arrays."""
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)

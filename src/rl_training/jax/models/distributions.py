@@ -1,7 +1,6 @@
-"""Action distributions as functions of their parameters: one record per kind of action space.
+"""Action distributions as pure functions of their parameters: one record per kind of action space.
 
-`sample` works on NumPy and on JAX arrays alike; its noise is drawn by whoever acts, in the kind and shape that `noise`
-says.
+`sample` works on NumPy and on JAX arrays; the caller draws its noise, of the kind and shape given by `noise`.
 """
 
 from __future__ import annotations
@@ -14,42 +13,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.jax.models.layers import library
 from rl_training.jax.types import Noise
 from rl_training.numerics.gsde import due
+from rl_training.numerics.stable import HALF_LOG_2PI
 from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
 
 MASKED_LOGIT = -1e8  # finite: 0 probability in float32, and 0 * log(0) stays 0 in the entropy
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Parameters(NamedTuple):
-    """What a network says of actions."""
+    """Parameters of the action distribution, from the network."""
 
     outputs: Any
     """Logits of discrete actions or means of Gaussian ones, (B, size)."""
     log_std: Any = None
-    """Of Gaussian ones: log standard deviations (size,), with gSDE of the entries of a matrix (F, size)."""
+    """Gaussian only: log standard deviations (size,); with gSDE those of the noise matrix (F, size)."""
     features: Any = None
-    """What the outputs were made of, (B, F); gSDE makes noise of them."""
+    """Inputs of the action head, (B, F), from which gSDE computes its noise."""
 
 
 class Distribution(NamedTuple):
-    """What an algorithm asks of actions. A mask is 1 where an action is allowed, or None."""
+    """A distribution over actions. A mask is 1 where an action is allowed, or None."""
 
     size: int
-    """Numbers the network puts out per row."""
+    """Number of network outputs per row."""
     noise: Noise
+    """The random numbers that `sample` needs per row."""
     sample: Callable[[Parameters, Any, Any, bool], Any]
     """(parameters, noise, mask, deterministic) -> actions (B, ...)"""
     logprob_entropy: Callable[[Parameters, Any, Any], tuple[Any, Any]]
     """(parameters, actions, mask) -> log-probability and entropy of each row, (B,)"""
     has_log_std: bool = False
     state_dependent: bool = False
-    """gSDE: noise is a standard normal matrix (F, size) for each row, which lasts for some steps; see `renewed`."""
+    """gSDE: the noise is a standard normal matrix (F, size) per row that is kept for several steps; see `renewed`."""
 
 
 def distribution(space: SpaceSpec, *, use_sde: bool = False) -> Distribution:
-    """The distribution that fits an action space; `use_sde` concerns Box actions alone."""
+    """The distribution for an action space; `use_sde` affects only Box actions."""
     if isinstance(space, DiscreteSpec):
         return categorical(space.n)
     if isinstance(space, MultiDiscreteSpec):
@@ -75,15 +76,14 @@ def categorical(n: int) -> Distribution:
 
 
 def multi_categorical(nvec: tuple[int, ...]) -> Distribution:
-    """Several independent choices at once; a mask covers them one after the other."""
+    """Several independent choices; the mask is their masks concatenated."""
     starts = [sum(nvec[:i]) for i in range(len(nvec))]
     parts = [slice(start, start + n) for start, n in zip(starts, nvec, strict=True)]
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
         logits = masked(parameters.outputs, mask)
         logits = logits if deterministic else logits + noise
-        stack = np.stack if isinstance(logits, np.ndarray) else jnp.stack
-        return stack([logits[:, part].argmax(1) for part in parts], axis=1)
+        return library(logits).stack([logits[:, part].argmax(1) for part in parts], axis=1)
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
         logits = masked(parameters.outputs, mask)
@@ -94,12 +94,12 @@ def multi_categorical(nvec: tuple[int, ...]) -> Distribution:
 
 
 def bernoulli(n: int) -> Distribution:
-    """n independent switches. A mask of 0 keeps a switch off."""
+    """n independent binary actions. Where the mask is 0, the action is 0."""
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
         logits = masked(parameters.outputs, mask)
         if not deterministic:  # sigmoid(x) > u is x + logistic noise > 0
-            xp = np if isinstance(logits, np.ndarray) else jnp
+            xp = library(logits)
             logits = logits + xp.log(noise) - xp.log1p(-noise)
         return (logits > 0).astype(np.int8)
 
@@ -113,14 +113,13 @@ def bernoulli(n: int) -> Distribution:
 
 
 def gaussian(shape: tuple[int, ...]) -> Distribution:
-    """A mean per state and one learnt standard deviation per action dimension."""
+    """A state-dependent mean and one learnt standard deviation per action dimension."""
     size = math.prod(shape)
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
         means = parameters.outputs
         if not deterministic:
-            xp = np if isinstance(means, np.ndarray) else jnp
-            means = means + xp.exp(parameters.log_std) * noise
+            means = means + library(means).exp(parameters.log_std) * noise
         return means.reshape(-1, *shape)
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
@@ -137,20 +136,20 @@ def gaussian(shape: tuple[int, ...]) -> Distribution:
 
 
 def state_dependent_gaussian(shape: tuple[int, ...]) -> Distribution:
-    """gSDE (Raffin et al. 2022, arXiv:2005.05719): noise that is a linear function of the features, and so a smooth one
-    of time between two draws of its matrix."""
+    """gSDE (Raffin et al. 2022, arXiv:2005.05719): the noise is a linear function of the features, so that it is smooth
+    in time until its matrix is drawn again."""
     plain = gaussian(shape)
 
     def sample(parameters: Parameters, noise: Any, mask: Any, deterministic: bool) -> Any:
         means = parameters.outputs
         if not deterministic:
-            xp = np if isinstance(means, np.ndarray) else jnp
+            xp = library(means)
             matrices = xp.exp(parameters.log_std) * noise
             means = means + xp.einsum("bf,bfa->ba", parameters.features, matrices)
         return means.reshape(-1, *shape)
 
     def logprob_entropy(parameters: Parameters, actions: Any, mask: Any) -> tuple[Any, Any]:
-        # the exploration scale must not shape the features
+        # no gradient from the exploration scale into the features
         squares = jnp.square(jax.lax.stop_gradient(parameters.features))
         variance = squares @ jnp.square(jnp.exp(parameters.log_std))
         implied = parameters._replace(log_std=0.5 * jnp.log(variance + 1e-6))
@@ -160,17 +159,16 @@ def state_dependent_gaussian(shape: tuple[int, ...]) -> Distribution:
 
 
 def renewed(carry: dict[str, Any], is_first: Any, noise: Any, every: int) -> dict[str, Any]:
-    """The draws for this step: the new ones in `noise` where they are due, else those of the step before."""
-    xp = np if isinstance(noise, np.ndarray) else jnp
+    """The gSDE matrices for this step: the new ones in `noise` where they are due, else those of the previous step."""
     stale, age = due(carry["age"], is_first, every)
-    return {"draws": xp.where(stale[:, None, None], noise, carry["draws"]), "age": age}
+    return {"draws": library(noise).where(stale[:, None, None], noise, carry["draws"]), "age": age}
 
 
 def masked(logits: Any, mask: Any) -> Any:
+    """Logits with MASKED_LOGIT where an action is not allowed."""
     if mask is None:
         return logits
-    xp = np if isinstance(logits, np.ndarray) else jnp
-    return xp.where(mask == 0, MASKED_LOGIT, logits)
+    return library(logits).where(mask == 0, MASKED_LOGIT, logits)
 
 
 def categorical_logprob_entropy(logits: Any, actions: Any) -> tuple[Any, Any]:
@@ -183,7 +181,7 @@ def categorical_logprob_entropy(logits: Any, actions: Any) -> tuple[Any, Any]:
 def draw(noise: Noise, key: Any, leading: tuple[int, ...]) -> Any:
     """Noise of shape (*leading, *noise.shape) from a key."""
     shape = (*leading, *noise.shape)
-    flat = (math.prod(shape),)  # the same numbers, but half of the time to compile
+    flat = (math.prod(shape),)  # the same numbers as with `shape`, in half the compile time
     if noise.kind == "gumbel":
         numbers = jax.random.gumbel(key, flat)
     elif noise.kind == "normal":
@@ -194,7 +192,7 @@ def draw(noise: Noise, key: Any, leading: tuple[int, ...]) -> Any:
 
 
 def draw_numpy(noise: Noise, rng: np.random.Generator, count: int) -> Any:
-    """The same from a NumPy generator, as the torch twins draw it."""
+    """Noise of shape (count, *noise.shape) from a NumPy generator, drawn as the torch twins draw it."""
     shape = (count, *noise.shape)
     if noise.kind == "gumbel":
         return -np.log(rng.standard_exponential(shape))

@@ -1,21 +1,29 @@
-"""Adam (Kingma and Ba 2015, arXiv:1412.6980) as one function, with the arithmetic of the torch twin."""
+"""Optimisers as pure functions: Adam with the arithmetic of the torch twin, or any optax transformation by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.hparams.optimizer import ADAM, OptimizerConfig
 from rl_training.jax.types import Hyper
+from rl_training.registry import OPTAX_NAMES, check_call, optimizers
+from rl_training.types import ConfigError
 
 BETA1, BETA2 = 0.9, 0.999
 LAST_STEP = np.iinfo(np.int32).max
-"""Where the count of steps stays."""
+"""The count of steps stops here."""
+OptimizerState = Any
+"""A pytree: `AdamState`, or the state of an optax transformation."""
 
 
 class AdamState(NamedTuple):
+    """Steps taken and the two moments, each with the structure of the parameters."""
+
     steps: Any
     mean: Any
     square: Any
@@ -27,8 +35,8 @@ def adam_init(params: Any) -> AdamState:
 
 
 def adam(params: Any, grads: Any, state: AdamState, *, learning_rate: Any, eps: Any) -> tuple[Any, AdamState]:
-    """One step: (parameters, moments)."""
-    steps = state.steps + (state.steps < LAST_STEP)  # behind it 1 - beta^t is 1, whatever t
+    """One step of Adam (Kingma and Ba 2015, arXiv:1412.6980): (parameters, moments)."""
+    steps = state.steps + (state.steps < LAST_STEP)  # beyond it 1 - beta^t is 1, whatever t
     mean = jax.tree.map(lambda m, g: m + (1.0 - BETA1) * (g - m), state.mean, grads)
     square = jax.tree.map(lambda v, g: BETA2 * v + (1.0 - BETA2) * g * g, state.square, grads)
     count = steps.astype(jnp.float32)
@@ -45,17 +53,87 @@ def global_norm(grads: Any) -> Any:
 
 
 def clipped(grads: Any, norm: Any, max_norm: Any) -> Any:
-    """Gradients scaled down to `max_norm` where their `norm` is beyond it."""
+    """Gradients scaled down to `max_norm` where their `norm` is larger."""
     scale = jnp.minimum(max_norm / (norm + 1e-6), 1.0)
     return jax.tree.map(lambda g: g * scale, grads)
 
 
+class Optimizer(NamedTuple):
+    """An update rule as two functions."""
+
+    init: Callable[[Any], OptimizerState]
+    """Parameters -> the first state, on the host in NumPy."""
+    update: Callable[[Any, Any, OptimizerState, Hyper, Any], tuple[Any, OptimizerState]]
+    """(parameters, gradients, state, hyperparameters, learning rate) -> parameters, state."""
+
+
+def adam_update(
+    params: Any, grads: Any, state: AdamState, hyper: Hyper, learning_rate: Any
+) -> tuple[Any, OptimizerState]:
+    return adam(params, grads, state, learning_rate=learning_rate, eps=hyper["adam_eps"])
+
+
+ADAM_OPTIMIZER = Optimizer(adam_init, adam_update)
+
+
+def build_optimizer(cfg: OptimizerConfig) -> Optimizer:
+    """The optimiser that a config names."""
+    if cfg.type == ADAM:
+        return ADAM_OPTIMIZER
+    what, kwargs = f"optimizer '{cfg.type}'", dict(cfg.kwargs)
+    creator = _creator(cfg.type)
+    if "learning_rate" in kwargs:
+        raise ConfigError("hparams.optimizer.kwargs.learning_rate: set hparams.learning_rate instead")
+    check_call(creator, what, {"learning_rate": 0.0}, kwargs)
+
+    def init(params: Any) -> OptimizerState:
+        try:
+            state = _transformation(creator(0.0, **kwargs), what).init(params)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{what} does not take hparams.optimizer.kwargs: {error}") from error
+        return jax.tree.map(np.asarray, state)
+
+    def update(
+        params: Any, grads: Any, state: OptimizerState, hyper: Hyper, learning_rate: Any
+    ) -> tuple[Any, OptimizerState]:
+        # made anew around the traced learning rate: the state does not depend on it
+        changes, state = creator(learning_rate, **kwargs).update(grads, state, params)
+        return jax.tree.map(lambda p, change: p + change, params, changes), state
+
+    return Optimizer(init, update)
+
+
+def _creator(name: str) -> Callable[..., Any]:
+    if name not in OPTAX_NAMES:
+        creator: Callable[..., Any] = optimizers.get(name)
+        return creator
+    try:
+        import optax
+    except ImportError as error:
+        raise ConfigError(
+            f"optimizer '{name}' with backend: jax needs optax; pip install 'rl-training[jax]', or take adam"
+        ) from error
+    built_in: Callable[..., Any] = getattr(optax, name)
+    return built_in
+
+
+def _transformation(made: Any, what: str) -> Any:
+    if not (callable(getattr(made, "init", None)) and callable(getattr(made, "update", None))):
+        raise ConfigError(f"{what} made a {type(made).__name__}; it must be an optax.GradientTransformation")
+    return made
+
+
 def optimizer_step(
-    params: Any, grads: Any, optimizer: AdamState, hyper: Hyper, learning_rate: Any
-) -> tuple[Any, AdamState, Any]:
+    params: Any,
+    grads: Any,
+    state: OptimizerState,
+    hyper: Hyper,
+    learning_rate: Any,
+    optimizer: Optimizer = ADAM_OPTIMIZER,
+) -> tuple[Any, OptimizerState, Any]:
     """Clip to `max_grad_norm`, if there is one, and step; also the gradient norm before clipping."""
     norm = global_norm(grads)
     if "max_grad_norm" in hyper:
         grads = clipped(grads, norm, hyper["max_grad_norm"])
-    params, optimizer = adam(params, grads, optimizer, learning_rate=learning_rate, eps=hyper["adam_eps"])
-    return params, optimizer, norm
+    params, state = optimizer.update(params, grads, state, hyper, learning_rate)
+    return params, state, norm

@@ -1,1 +1,1 @@
-"""NaN and Inf inside compiled programs, named by the host."""
+"""Detection of non-finite values inside compiled programs."""

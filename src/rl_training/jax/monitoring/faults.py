@@ -1,6 +1,6 @@
-"""Where a number stopped being one inside a compiled program: noted by the rollout, named by the host after the chunk.
+"""The first non-finite value inside a compiled program: recorded per rollout, named by the host after the chunk.
 
-The compiled form of what `rl_training.guards` looks at in the host lane, in the same order and with the same names.
+The compiled counterpart of the checks in `rl_training.guards`, in the same order and with the same names.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from rl_training.jax.pytrees import fields_of
 from rl_training.jax.types import Batch
 
 ORDER = {"obs": 0, "actions": 1, "rewards": 2, "next_obs": 3}
-"""What a rollout is searched for, each spoilt by those before it."""
+"""Columns of a rollout that are checked, causes before effects."""
 
 
 class Fault(NamedTuple):
-    """The first bad number of an array: where it is, and what. 0 where all are finite."""
+    """The first non-finite value of an array and its place; the value is 0 if all are finite."""
 
     place: Any
     value: Any
 
 
 class Faults(NamedTuple):
-    """Of one rollout."""
+    """The first non-finite values of one rollout."""
 
     batch: dict[str, Fault]
-    """By the path of an array; the place is a row."""
+    """Array path to fault, whose place is a row."""
     learner: Fault
-    """Of the state after learning; the place is among all its numbers, in the order of `searched`."""
+    """The fault of the state after learning; its place is the index among all values, in the order of `searched`."""
 
 
 def faults_of(batch: Batch, learner: Any) -> Faults:
+    """Check a rollout and the state after learning from it; traceable."""
     seen = {f"{name}{path}": leaf for name in ORDER for path, leaf in floats(batch[name])}
-    # one vector of them all: a look at every leaf would be a fifth of what there is to compile
+    # concatenated into one vector: checking every leaf by itself would add a fifth to the compile time
     leaves = jax.tree.leaves(list(searched(learner).values()))
     state = jnp.concatenate([leaf.astype(jnp.float32).reshape(-1) for leaf in leaves])
     return Faults(
@@ -47,37 +48,38 @@ def faults_of(batch: Batch, learner: Any) -> Faults:
 
 
 def searched(learner: Any) -> dict[str, Any]:
-    """The fields of a state, what acts last: it is spoilt by the others, never the other way round."""
+    """The fields of a state, with those of the policy last: they are effects of the others, never causes."""
     return dict(sorted(fields_of(learner).items(), key=lambda field: field[0] in ("params", "normalizer")))
 
 
 def floats(tree: Any) -> list[tuple[str, Any]]:
+    """The floating-point arrays of an array or dict of arrays, with their paths."""
     leaves = {f"/{key}": leaf for key, leaf in tree.items()} if isinstance(tree, dict) else {"": tree}
     return [(path, leaf) for path, leaf in leaves.items() if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
 def first_fault(numbers: Any, width: int) -> Fault:
-    """Of a vector that holds rows of `width` numbers."""
+    """The first fault of a vector that holds rows of `width` numbers."""
     place = jnp.where(jnp.isfinite(numbers), numbers.size, jnp.arange(numbers.size)).min()
     value = numbers.at[place].get(mode="fill", fill_value=0.0)
     return Fault(place // width, value.astype(jnp.float32))
 
 
-# -- on the host, of the records of a chunk ---------------------------------------------------------------------------
+# -- on the host, from the records of a chunk -------------------------------------------------------------------------
 
 
 def are_none(faults: Faults) -> bool:
-    """Whether the rollouts of a chunk met finite numbers only; rows that are not filled hold zeros."""
+    """Whether all values in the rollouts of a chunk were finite; unused rows hold zeros."""
     return not any(np.asarray(fault.value).any() for fault in (faults.learner, *faults.batch.values()))
 
 
 def in_batch(faults: Faults, k: int, num_envs: int) -> Finding | None:
-    """The bad number of rollout k that came first: an observation before the action taken on it, and so on."""
+    """The earliest non-finite value in the data of rollout k: an observation comes before the action taken on it."""
     found: dict[tuple[int, float], Finding] = {}
     for path, column in faults.batch.items():
         row, value = (np.asarray(part)[k].item() for part in column)
         name, (step, env) = path.split("/")[0], divmod(row, num_envs)
-        # an observation is named by the step that acts on it; where none does, by the step that gave it
+        # an observation belongs to the step that acts on it; if there is none, to the step that returned it
         when = (step + 1, 0.5) if name == "next_obs" else (step, ORDER[name])
         cure = FROM_POLICY if name == "actions" else FROM_ENVIRONMENT
         if value != 0.0:
@@ -86,7 +88,7 @@ def in_batch(faults: Faults, k: int, num_envs: int) -> Finding | None:
 
 
 def in_learner(faults: Faults, k: int, learner: Any) -> dict[str, Any]:
-    """The state after rollout k, by its fields: the bad number in the place of its leaf, 0 for all others."""
+    """The state after rollout k by field, with the non-finite value in place of its leaf and 0 for all others."""
     place, value = (np.asarray(part)[k].item() for part in faults.learner)
     fields = searched(learner)
     leaves, structure = jax.tree.flatten(list(fields.values()))

@@ -1,8 +1,8 @@
-"""Running statistics and the two normalisers made of them, as pure functions on float32 pytrees.
+"""Running statistics and the observation and reward normalisers, as pure functions on float32 pytrees.
 
-The twins of `rl_training.numerics.normalization`. Compiled code has no float64: the mean is kept as a float32 and what
-that cannot hold, so that deviations from a mean of 1e5 are still exact to a float32's last digits. A float32 sum also
-stops growing when it is 2^24 times as large as what is added: counts stay below that (`longest_window`).
+The twins of `rl_training.numerics.normalization`. Compiled code has no float64: the mean is stored as a float32 plus a
+float32 residual, so that deviations from a mean of 1e5 are still exact to the last digits of a float32. A float32 sum
+stops growing once it is 2^24 times as large as its terms; counts stay below that (`longest_window`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rl_training.numerics.normalization import CLIP, EPS
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, SpaceSpec, StateDict
 
 LONE = "obs"
-"""Key of an observation that has no name of its own."""
+"""Key of an observation that is not a dict."""
 
 
 class Statistics(NamedTuple):
-    """Mean (`mean + residual`), sum of squared deviations from it, and number of rows; see `longest_window`."""
+    """Mean (`mean + residual`), sum of squared deviations from it, and number of rows (see `longest_window`)."""
 
     mean: Any
     residual: Any
@@ -31,7 +31,7 @@ class Statistics(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What normalising one observation leaf takes."""
+    """Shift and scale that normalise one observation leaf."""
 
     mean: Any
     residual: Any
@@ -39,19 +39,20 @@ class Scale(NamedTuple):
 
 
 class RewardStatistics(NamedTuple):
-    """Statistics of the discounted returns so far, and those of the open episodes (N,)."""
+    """Statistics of the discounted returns so far, and the running returns of the open episodes (N,)."""
 
     statistics: Statistics
     open_returns: Any
 
 
 def empty(shape: tuple[int, ...] = ()) -> Statistics:
+    """Statistics before any data."""
     zeros = np.zeros(shape, np.float32)
     return Statistics(zeros, zeros.copy(), zeros.copy(), np.uint32(0))
 
 
 def from_either_backend(state: StateDict) -> StateDict:
-    """Saved observation statistics as they are here: a float64 mean of torch's twin in its two parts."""
+    """Saved observation statistics of either backend in the format of this one: a float64 mean becomes two float32."""
 
     def one(leaf: StateDict) -> StateDict:
         if "residual" in leaf:
@@ -63,14 +64,14 @@ def from_either_backend(state: StateDict) -> StateDict:
 
 
 def longest_window(rows: int) -> int:
-    """How many rows statistics remember that are given `rows` at a time. From there on older rows count for less, by
-    the same factor in the number of rows and in the sum of their squares: mean and variance are those of a window of
-    about this length. Beyond it the sum would lose what is added, and later the count would wrap."""
+    """Effective window of statistics that receive `rows` rows at a time. Once it is full, the count and the sum of
+    squares are scaled down by the same factor, so that mean and variance are those of about this many recent rows.
+    Without it the float32 sum would stop growing, and later the count would overflow."""
     return min(rows << 20, 1 << 31)
 
 
 def merged(statistics: Statistics, rows: Any) -> Statistics:
-    """Take in rows (B, *shape), by sums of squared deviations (Chan et al. 1979)."""
+    """Statistics updated with rows (B, *shape), by merging sums of squared deviations (Chan et al. 1979)."""
     count, longest = len(rows), longest_window(len(rows))
     before = statistics.count.astype(jnp.float32)
     total = before + count
@@ -90,7 +91,7 @@ def merged(statistics: Statistics, rows: Any) -> Statistics:
 
 
 def inverse_std(statistics: Statistics) -> Any:
-    """1 / standard deviation; 1 before any data."""
+    """1 / standard deviation; 1 if there are no data yet."""
     count = statistics.count.astype(jnp.float32)
     variance = statistics.deviations / jnp.maximum(count, 1.0)
     return jnp.where(count == 0.0, 1.0, jax.lax.rsqrt(variance + EPS))
@@ -107,12 +108,12 @@ def obs_statistics(space: SpaceSpec) -> dict[str, Statistics]:
 
 
 def scales(statistics: dict[str, Statistics]) -> dict[str, Scale]:
-    """How observations are scaled while these statistics stand."""
+    """Shift and scale of every observation leaf under these statistics."""
     return {key: Scale(leaf.mean, leaf.residual, inverse_std(leaf)) for key, leaf in statistics.items()}
 
 
 def normalized_obs(by_key: dict[str, Scale], obs: Any) -> Any:
-    """Observations to mean 0 and standard deviation 1 within +-CLIP, in NumPy or JAX; what has no scale passes."""
+    """Observations normalised and clipped to +-CLIP, in NumPy or JAX; leaves without a scale are unchanged."""
     if not by_key:
         return obs
 
@@ -126,13 +127,13 @@ def normalized_obs(by_key: dict[str, Scale], obs: Any) -> Any:
 
 
 def observed(statistics: dict[str, Statistics], obs: Any) -> dict[str, Statistics]:
-    """Statistics with the observations (T, N, *shape) of a rollout taken in."""
+    """Statistics updated with the observations (T, N, *shape) of a rollout."""
     by_name = obs if isinstance(obs, dict) else {LONE: obs}
     return {key: merged(leaf, by_name[key].reshape(-1, *leaf.mean.shape)) for key, leaf in statistics.items()}
 
 
 def scaled_rewards(state: RewardStatistics, rewards: Any, ends: Any, *, gamma: Any) -> tuple[RewardStatistics, Any]:
-    """Rewards (T, N) over the running standard deviation of the discounted return, their own taken in first."""
+    """Rewards (T, N) divided by the running standard deviation of the discounted return, which includes their own."""
     returns, open_returns = running_returns(rewards, ends, state.open_returns, gamma=gamma)
     statistics = merged(state.statistics, returns.reshape(-1))
     scaled = jnp.clip(rewards * inverse_std(statistics), -CLIP, CLIP)

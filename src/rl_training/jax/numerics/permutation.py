@@ -2,8 +2,8 @@
 
 `jax.random.permutation` sorts random keys, which on a CPU takes a quarter of PPO's update. Here an index is split into
 two digits, i = left * b + right, and each round adds a random function of one digit to the other: a bijection whatever
-the functions are (Luby and Rackoff 1988). Three rounds on each digit are enough that neighbours are torn apart; after
-two they stay side by side twice as often as chance has it.
+the functions are (Luby and Rackoff 1988). Three rounds on each digit are enough to separate neighbours; after two they
+stay adjacent twice as often as by chance.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import jax.numpy as jnp
 
 ROUNDS = 6
 SMALLEST_DIGIT = 4
-"""With fewer values of a digit the rounds mix too little: such sizes, mostly primes, are sorted."""
+"""With fewer values per digit the rounds mix too little: such sizes, mostly primes, use `jax.random.permutation`."""
 
 
 def permutations(key: Any, count: int, size: int) -> Any:
-    """`count` random orders of 0 .. size - 1, as (count, size) int32."""
+    """`count` random permutations of 0 .. size - 1, as (count, size) int32."""
     a = largest_divisor(size)
     if a < SMALLEST_DIGIT:
         return jax.vmap(lambda k: jax.random.permutation(k, size))(jax.random.split(key, count)).astype(jnp.int32)
     b = size // a
-    # all tables from one flat draw: the generator is what takes long to compile, in several dimensions most of all
+    # all tables from one flat draw: the generator dominates the compile time, most of all in several dimensions
     bits = jax.random.bits(key, (ROUNDS // 2 * count * (a + b),)).reshape(ROUNDS // 2, count, a + b)
 
     def two_rounds(digits: tuple[Any, Any], tables: Any) -> tuple[Any, None]:

@@ -1,4 +1,4 @@
-"""Returns and advantages for compiled code: the twins of `rl_training.numerics.returns`, in float32."""
+"""Returns and advantages in JAX: the twins of `rl_training.numerics.returns`, in float32."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lambda_return(rewards: Any, next_values: Any, terminated: Any, ends: Any, *,
 
 
 def backward_sums(terms: Any, decay: Any) -> Any:
-    """sums[t] = terms[t] + decay[t] * sums[t + 1]. XLA makes one small loop of it, quicker than log2(T) doublings."""
+    """sums[t] = terms[t] + decay[t] * sums[t + 1], as one small loop, which is faster than an associative scan."""
 
     def step(following: Any, row: tuple[Any, Any]) -> tuple[Any, Any]:
         total = row[0] + row[1] * following
@@ -42,7 +42,7 @@ def backward_sums(terms: Any, decay: Any) -> Any:
 
 
 def running_returns(rewards: Any, ends: Any, open_returns: Any, *, gamma: Any) -> tuple[Any, Any]:
-    """Discounted sums of the rewards so far in each episode (T, N), and those left open behind the last row (N,)."""
+    """Discounted sums of the rewards so far in each episode (T, N), and of those still open at the end (N,)."""
     before = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
     decay = jnp.where(before, 0.0, gamma)
     terms = jnp.asarray(rewards).at[0].add(decay[0] * open_returns)
@@ -51,7 +51,7 @@ def running_returns(rewards: Any, ends: Any, open_returns: Any, *, gamma: Any) -
 
 
 def explained_variance(predictions: Any, targets: Any) -> Any:
-    """1 - Var(targets - predictions) / Var(targets); where the targets do not vary 1 or 0, as in the NumPy twin."""
+    """1 - Var(targets - predictions) / Var(targets); 1 or 0 if the targets are constant, as in the NumPy twin."""
     errors, variance = jnp.var(targets - predictions), jnp.var(targets)
     flat = jnp.where(errors == 0.0, 1.0, 0.0)
     return jnp.where(variance == 0.0, flat, 1.0 - errors / jnp.where(variance == 0.0, 1.0, variance))

@@ -1,10 +1,10 @@
 """Compiled programs on disk, ready to run: a warm start neither traces nor compiles.
 
-The compile cache of jax is asked with the traced program, and tracing is what takes longest in the start of a run that
-was compiled before. Here the question is a description: versions, flags, processor, the package's own files, the run's
-shape and its inputs. The code of others is not in it, so only programs made of the package's own parts are kept.
+The compilation cache of jax is keyed by the traced program, and tracing takes the longest part of a warm start. The key
+here is a description instead: versions, flags, processor, the package's own files, the shape of the run and its inputs.
+It does not cover other code, so only programs made entirely of the package's own parts are stored.
 
-What is loaded is code. It comes from the package's cache folder alone, and only if nobody else can write there.
+A loaded program is code. It is read only from the package's cache folder, and only if no other user can write there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,24 +32,25 @@ from rl_training.system.atomic_io import atomic_write
 from rl_training.version import __version__
 
 KEPT = 64
-"""Programs in the folder; the oldest go first."""
+"""Largest number of programs in the folder; the least recently used are removed."""
 PACKAGE = next(folder for folder in Path(__file__).parents if folder.name == "rl_training")
 """The folder of the package, wherever in it this module is."""
 
 
-_coming: list[Future[Any]] = []
-"""Programs that are loaded or compiled in the background."""
+_pending: list[Future[Any]] = []
+"""Programs that are being loaded or compiled in the background, or were."""
 
 
 def are_coming() -> bool:
-    """Whether some are not there yet."""
-    return not all(future.done() for future in _coming)
+    """Whether programs are still being loaded or compiled in the background."""
+    return not all(future.done() for future in _pending)
 
 
 class Program:
-    """A jitted function that is loaded at its first call where it was compiled before; `None` keeps it off the disk.
+    """A jitted function, loaded from disk at its first call if it was compiled before. Without a `description` it is
+    not stored.
 
-    Threads that call it first at the same moment compile it once. After `prepare` the first call only waits.
+    Threads that make the first call at the same time compile it once. After `prepare` the first call only waits.
     """
 
     def __init__(self, function: Callable[..., Any], description: str | None, **jit_options: Any) -> None:
@@ -58,8 +59,8 @@ class Program:
         self.is_kept = description is not None
         self.run: Callable[..., Any] | None = None
         self.first_call = threading.Lock()
-        self.coming: Future[Callable[..., Any] | None] | None = None
-        """What `prepare` began; None comes of a damaged file."""
+        self.pending: Future[Callable[..., Any] | None] | None = None
+        """The work that `prepare` started in the background; its result is None if the file was damaged."""
 
     def __call__(self, *args: Any) -> Any:
         if self.run is not None:
@@ -71,10 +72,10 @@ class Program:
         return result
 
     def prepare(self, *args: Any) -> None:
-        """Load or compile it beside what the caller does next; of `args` only shapes and types count. Tracing, which
-        looks at the settings of its thread and may refuse what a user wrote, is done here."""
+        """Start to load or compile it in the background; of `args` only shapes and dtypes matter. Tracing is done here,
+        because it depends on settings of the thread and may raise errors about the user's code."""
         with self.first_call:
-            if self.run is not None or self.coming is not None:
+            if self.run is not None or self.pending is not None:
                 return
             if not self._may_keep():
                 jax.eval_shape(self.jitted, *args)
@@ -84,14 +85,14 @@ class Program:
             if not path.exists():
                 work = partial(compile_and_save, self.jitted.lower(*args), path)
             helper = ThreadPoolExecutor(1, "program")
-            self.coming = helper.submit(work)
-            _coming.append(self.coming)
+            self.pending = helper.submit(work)
+            _pending.append(self.pending)
             helper.shutdown(wait=False)
 
     def _prepared(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         if not self._may_keep():
             return cast(Callable[..., Any], self.jitted)
-        if self.coming is not None and (made := self.coming.result()) is not None:
+        if self.pending is not None and (made := self.pending.result()) is not None:
             return made
         path = self._path(args)
         return load(path, args) or compile_and_save(self.jitted.lower(*args), path)
@@ -104,8 +105,8 @@ class Program:
 
 
 def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:
-    """The executable in a file; None without one and for one that is damaged."""
-    with suppress(Exception):  # whatever is wrong with it, compiling anew is the cure
+    """The executable in a file; None if there is no file or it is damaged."""
+    with suppress(Exception):  # after any failure the program is compiled again
         content = path.read_bytes()
         digest, payload = content[:32], content[32:]
         if hashlib.sha256(payload).digest() == digest:
@@ -118,9 +119,10 @@ def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:
 
 
 def compile_and_save(lowered: Any, path: Path) -> Callable[..., Any]:
+    """Compile a traced program and store it; a failure to store it is ignored."""
     with uncached():
         compiled = lowered.compile()
-    with suppress(OSError, NotImplementedError, ValueError):  # a full disk, or a device whose programs cannot be kept
+    with suppress(OSError, NotImplementedError, ValueError):  # a full disk, or a device without serialisation
         executable, _, outputs = serialize(compiled)
         text = json.dumps(skeleton(jax.tree.unflatten(outputs, range(outputs.num_leaves))))
         payload = text.encode() + b"\n" + executable
@@ -133,7 +135,7 @@ def compile_and_save(lowered: Any, path: Path) -> Callable[..., Any]:
 
 
 def skeleton(tree: Any) -> Any:
-    """A pytree of dicts and tuples as JSON, without its leaves; a tuple begins with the name of its kind."""
+    """The structure of a pytree of dicts and tuples as JSON; the first element of a tuple is the name of its class."""
     if isinstance(tree, dict):
         return {name: skeleton(inner) for name, inner in tree.items()}
     if isinstance(tree, tuple):
@@ -143,7 +145,7 @@ def skeleton(tree: Any) -> Any:
 
 
 def rebuilt(parts: Any) -> Any:
-    """The inverse, with zeros for leaves."""
+    """The inverse of `skeleton`: a pytree of that structure with zeros as leaves."""
     if isinstance(parts, dict):
         return {name: rebuilt(inner) for name, inner in parts.items()}
     if isinstance(parts, list):
@@ -154,7 +156,7 @@ def rebuilt(parts: Any) -> Any:
 
 @contextmanager
 def uncached() -> Iterator[None]:
-    """Past the compile cache of jax: what comes out of it runs, but lacks half of its functions when it is saved."""
+    """Bypass jax's compilation cache: a program from that cache runs, but is incomplete when it is serialised."""
     with _turned_off:
         folder = jax.config.values["jax_compilation_cache_dir"]
         set_cache(None)
@@ -169,7 +171,7 @@ _turned_off = threading.Lock()
 
 def set_cache(folder: str | None) -> None:
     jax.config.update("jax_compilation_cache_dir", folder)
-    compilation_cache.reset_cache()  # which forgets whether there is one
+    compilation_cache.reset_cache()  # jax remembers whether it has a cache until this call
 
 
 def program_path(question: str) -> Path:
@@ -180,7 +182,7 @@ def program_path(question: str) -> Path:
 
 
 def shapes(args: tuple[Any, ...]) -> str:
-    """What the inputs of a program are, not their numbers."""
+    """Structure, shapes and dtypes of the inputs of a program."""
     leaves, structure = jax.tree.flatten(args)
     return f"{structure} {[(leaf.shape, leaf.dtype) for leaf in leaves]}"
 
@@ -190,12 +192,20 @@ def surroundings() -> str:
     """Everything that a program depends on and that does not change while a process runs: versions, processor, and size
     and modification time of every Python file of the package."""
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(PACKAGE.rglob("*.py"))]
-    versions = (__version__, jax.__version__, version("jaxlib"), platform.python_version(), platform.platform())
+    libraries = (jax.__version__, version("jaxlib"), optax_version())
+    versions = (__version__, *libraries, platform.python_version(), platform.platform())
     return f"{versions} {processor()} {stamps}"
 
 
+def optax_version() -> str:
+    """An optimiser of optax is part of a program; empty where optax is not installed."""
+    with suppress(PackageNotFoundError):
+        return version("optax")
+    return ""
+
+
 def processor() -> str:
-    """Instructions that programs may use; a home folder can be shared by different machines."""
+    """The instruction sets of the processor: different machines may share a home folder."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
         for line in lines:
             if line.startswith(("flags", "Features")):
@@ -204,6 +214,6 @@ def processor() -> str:
 
 
 def trusted_folder() -> bool:
-    """Whether the cache folder belongs to this user and nobody else can write to it."""
+    """Whether the cache folder belongs to this user and no other user can write to it."""
     status = cache_folder().stat()
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)

@@ -1,4 +1,4 @@
-"""Functions and programs that the runs of one process share: many seeds and grid points compile once."""
+"""Functions and compiled programs shared by the runs of one process: many seeds and grid points compile once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 
 def shared(key: str, make: Callable[[], T]) -> T:
-    """What `make` returned the first time for this key."""
+    """The result of `make()`, called once per key in this process."""
     with _lock:
         if key not in _made:
             _made[key] = make()
@@ -28,13 +28,14 @@ def shared(key: str, make: Callable[[], T]) -> T:
 
 
 def fingerprint(*parts: Any) -> str:
-    """A key that equal descriptions of a program share: their text, with every number of an array."""
+    """A key that is equal for equal descriptions of a program: their `repr`, with arrays printed completely."""
     with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
         return repr(parts)
 
 
 def shape_of(hparams: Any, leaves: Iterable[str]) -> dict[str, Any]:
-    """What of the hyperparameters decides on a program: of the numeric ones only whether and how they change."""
+    """The part of the hyperparameters that determines a program: of those in `leaves`, only whether they are set and
+    the type of their schedule."""
     values = {f.name: getattr(hparams, f.name) for f in fields(hparams)} if is_dataclass(hparams) else dict(hparams)
     for name in leaves:
         value = values.get(name)

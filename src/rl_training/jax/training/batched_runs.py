@@ -1,8 +1,8 @@
-"""Runs that take their chunks together: the loops of several as one vmapped program, for accelerators.
+"""Several runs advanced by one vmapped program, for accelerators.
 
-Each run stays what it is, a trainer in a thread with its own directory. Only the call of the program is shared: whoever
-comes last makes it for all. Where a run has ended or failed, a copy of another takes its place, so that the program,
-and with it every bit of the others, stays the same.
+Each run remains a trainer in its own thread with its own directory. Only the call of the program is shared: the last
+thread to arrive makes it for all. A run that has ended or failed is replaced by a copy of another, so that the program,
+and with it every bit of the other runs, stays the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Advanced = tuple[Any, Any]
 """A loop after some rollouts, and their record."""
 
 
-class Together:
-    """Where up to `width` runs meet; a chunk is as long as the shortest that one of them asks for."""
+class BatchedRuns:
+    """Joins the calls of up to `width` runs into one; a chunk is as long as the shortest that any of them requests."""
 
     def __init__(self, chunk: Callable[[Any, Any, Any], Advanced], width: int, description: str | None = None) -> None:
         def together(runs: tuple[tuple[Any, Any], ...], count: Any) -> tuple[Advanced, ...]:
@@ -38,17 +38,18 @@ class Together:
         self.waiting: list[tuple[tuple[Any, Any], int, Future[Advanced]]] = []
 
     def join(self) -> None:
-        """One more run takes part: the others wait for it."""
+        """Add a run; the others wait for its calls from now on."""
         with self.lock:
             self.members += 1
 
     def leave(self) -> None:
+        """Remove a run; the others no longer wait for it."""
         with self.lock:
             self.members -= 1
             self._go()
 
     def chunk(self, loop: Any, count: Any, times: Any) -> Advanced:
-        """The loop after at most `count` rollouts, as soon as the others have come here too; `times` are its own."""
+        """The loop after at most `count` rollouts; blocks until all other runs have called it too."""
         result: Future[Advanced] = Future()
         with self.lock:
             self.waiting.append(((loop, times), int(count), result))
@@ -56,7 +57,7 @@ class Together:
         return result.result()
 
     def _go(self) -> None:
-        """Advance those who wait, if nobody is missing."""
+        """Advance the waiting runs, if no run is missing."""
         if not self.waiting or len(self.waiting) < min(self.members, self.width):
             return
         runs, counts, results = zip(*self.waiting, strict=True)
@@ -64,14 +65,14 @@ class Together:
         try:
             copies = [runs[0]] * (self.width - len(runs))
             advanced = self.program((*runs, *copies), np.int32(min(counts)))
-        except Exception as error:  # who asked is told, whoever made the call
+        except Exception as error:  # passed to all waiting threads, not only to the one that made the call
             for result in results:
                 result.set_exception(error)
             return
-        for result, one in zip(results, advanced, strict=False):  # copies go unasked for
+        for result, one in zip(results, advanced, strict=False):  # the results of copies are dropped
             result.set_result(one)
 
 
 def is_accelerated() -> bool:
-    """Whether programs run on something else than the CPU."""
+    """Whether programs run on an accelerator instead of the CPU."""
     return jax.default_backend() != "cpu"

@@ -1,9 +1,9 @@
-"""The driver of the compiled lane: collect a rollout, learn from it, again and again inside one XLA program.
+"""The driver of the compiled lane: alternates between collecting a rollout and learning from it, in one XLA program.
 
-What is sequential is inside the scan over steps and nothing else: noise, the states that ended episodes start from and
-the keys of the environment are drawn for a whole rollout at once, values and log-probabilities are computed in bulk by
-the algorithm. A chunk is a number of such rollouts in one call; the number is an argument, so one program serves all.
-Counts that outgrow 32 bits, and what follows from them, come from the host with each chunk (`timetable.py`).
+The scan over steps contains only what is sequential: noise, the initial states of new episodes and the keys of the
+environment are drawn for a whole rollout at once, and the algorithm computes values and log-probabilities in bulk. A
+chunk is a number of such rollouts in one call; the number is an argument, so one program serves all. Counts that exceed
+32 bits, and whatever depends on them, come from the host with each chunk (`timetable.py`).
 
 Randomness is a function of the root key and the number of the rollout. There is no generator state to save.
 """
@@ -23,7 +23,7 @@ from rl_training.jax.data.replay_buffer import Ring, empty_ring, sample, store
 from rl_training.jax.models.distributions import draw
 from rl_training.jax.monitoring.faults import Faults, faults_of
 from rl_training.jax.programs.disk_cache import Program
-from rl_training.jax.training.batched_runs import Together
+from rl_training.jax.training.batched_runs import BatchedRuns
 from rl_training.jax.training.timetable import MAX_ROLLOUTS, WORD, Timetable, timetable
 from rl_training.jax.types import Batch, JaxAlgorithm, JaxEnv, Metrics
 from rl_training.numerics.encoding import in_dtype
@@ -32,7 +32,7 @@ from rl_training.types import BoxSpec, SpaceSpec
 
 
 class Loop(NamedTuple):
-    """Everything that goes from one rollout to the next: the whole run, as a pytree."""
+    """Everything carried from one rollout to the next: the state of the whole run, as a pytree."""
 
     learner: Any
     env: Any
@@ -40,20 +40,20 @@ class Loop(NamedTuple):
     is_first: Any
     key: Any
     rollouts: Any
-    """Rollouts done so far, modulo 2^32; `root_key` has what is beyond."""
+    """Rollouts done so far, modulo 2^32; the higher bits are in `root_key`."""
     replay: Any = ()
-    """The ring that an off-policy algorithm learns from."""
+    """The replay buffer of an off-policy algorithm."""
 
 
 class Record(NamedTuple):
-    """What a chunk tells the host, with a row per rollout; only the first `count` rows are filled."""
+    """What a chunk returns to the host, with one row per rollout; only the first `count` rows are used."""
 
     metrics: Metrics
     rewards: Any
     terminated: Any
     truncated: Any
     updates: Any
-    """Updates in each rollout; without any, its metrics mean nothing."""
+    """Number of updates in each rollout; if it is 0, the metrics are meaningless."""
     faults: Faults
 
 
@@ -61,13 +61,14 @@ class Driver(NamedTuple):
     """The two programs of a run."""
 
     prepare: Callable[[Any, Any], None]
-    """(learner state, root key) -> nothing, but both programs are on their way"""
+    """(learner state, root key): start compiling both programs in the background; returns at once."""
     start: Callable[[Any, Any], Loop]
-    """(learner state, root key) -> the loop before its first rollout"""
+    """(learner state, root key) -> the loop before its first rollout."""
     chunk: Callable[[Loop, Any, Timetable], tuple[Loop, Record]]
-    """(loop, number of rollouts, their timetable) -> the loop after them; the loop that went in is gone"""
-    together: Together | None = None
-    """Where runs meet that take their chunks as one program; then a chunk may be shorter than asked for."""
+    """(loop, number of rollouts, their timetable) -> the loop after them and a record. The input loop is donated: do
+    not touch it afterwards."""
+    together: BatchedRuns | None = None
+    """Set if several runs share one program; a chunk may then be shorter than requested."""
 
 
 def make_driver(
@@ -78,13 +79,14 @@ def make_driver(
     description: str | None = None,
     runs_per_program: int = 1,
 ) -> Driver:
-    """Compiled on first use; both programs depend on sizes and switches alone, never on a numeric hyperparameter.
+    """The programs of a run, compiled on first use. They depend only on sizes and switches, not on numeric
+    hyperparameters.
 
-    `replay_size` is the number of transitions an off-policy algorithm learns from. With a `description` of all that
-    decides on the programs they are kept for the next process (`executables.py`). `runs_per_program` runs take their
-    chunks together (`together.py`).
+    `replay_size` is the capacity of the replay buffer in transitions. With a `description` of everything that
+    determines the programs they are stored on disk (`programs/disk_cache.py`). `runs_per_program` runs share one
+    vmapped program (`batched_runs.py`).
     """
-    iterate = jax.jit(partial(iteration, algorithm, env, num_envs))  # traced once, though it is asked for its shapes
+    iterate = jax.jit(partial(iteration, algorithm, env, num_envs))  # jitted so that eval_shape and the loop trace once
 
     def start(learner: Any, key: Any) -> Loop:
         state = env.init(jax.random.fold_in(key, 0), num_envs)
@@ -110,7 +112,7 @@ def make_driver(
 
     first = Program(start, description)
     if runs_per_program > 1:
-        together = Together(chunk, runs_per_program, description)
+        together = BatchedRuns(chunk, runs_per_program, description)
         return Driver(first.prepare, first, together.chunk, together)
     advance = Program(chunk, description, donate_argnums=0)
 
@@ -123,7 +125,7 @@ def make_driver(
 
 
 def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop, times: Timetable) -> tuple[Loop, Record]:
-    """One rollout and what is learnt from it; `times` is its row of the timetable."""
+    """One rollout and one learning phase; `times` is the row of the timetable for this rollout."""
     learn_key, *rollout_keys = split_for(jax.random.fold_in(loop.key, loop.rollouts + 1), algorithm.rollout_length)
     drawn = draws(algorithm, env, num_envs, rollout_keys)
     if algorithm.replay is None:
@@ -140,7 +142,7 @@ def iteration(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop, t
 
 
 def draws(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, keys: Any) -> tuple[Any, Any, Any]:
-    """What the steps of a rollout need of chance, (T, ...): the policy's noise, first states, keys of the steps."""
+    """All random inputs of a rollout, (T, ...): the policy's noise, initial states of new episodes, step keys."""
     noise_key, reset_key, env_keys = keys
     grid = (algorithm.rollout_length, num_envs)
     fresh = jax.tree.map(lambda x: x.reshape(*grid, *x.shape[1:]), env.init(reset_key, grid[0] * grid[1]))
@@ -158,7 +160,7 @@ def rollout(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, loop: Loop, drawn
 def env_step(
     algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, where: tuple[Any, Any, Any], drawn: tuple[Any, Any, Any]
 ) -> tuple[Any, Batch]:
-    """One step of every environment; ended episodes start anew in the same step."""
+    """One step of every environment; ended episodes are reset in the same step."""
     (state, carry, is_first), (noise, fresh, step_key) = where, drawn
     obs = env.obs(state)
     actions, carry, extras = algorithm.act(policy, obs, carry, is_first, noise, False)
@@ -185,7 +187,7 @@ def env_step(
 def replay_block(
     algorithm: JaxAlgorithm, env: JaxEnv, loop: Loop, times: Timetable, drawn: Any, key: Any
 ) -> tuple[Loop, Batch, Metrics, Any]:
-    """`rollout_length` steps of every environment, each followed by the updates it owes; metrics are their means."""
+    """`rollout_length` steps of every environment, each followed by the updates due after it; metrics are means."""
     schedule = algorithm.replay
     assert schedule is not None
     learner_shapes = jax.eval_shape(lambda x: x, loop.learner)
@@ -207,7 +209,7 @@ def replay_block(
         return (where, learner, ring, totals), {name: row[name] for name in BLOCK_FIELDS}
 
     carried = ((loop.env, loop.carry, loop.is_first), loop.learner, loop.replay, none)
-    steps, done = times  # differences of counts modulo 2^32 are right also where they wrap
+    steps, done = times  # differences of counts modulo 2^32 are correct even if a count wraps around
     inputs = (steps[:-1], steps[1:], done[:-1], done[1:] - done[:-1], drawn)
     (where, learner, ring, totals), batch = jax.lax.scan(step, carried, inputs)
     learns = (done[-1] - done[0]).astype(jnp.int32)
@@ -218,13 +220,13 @@ def replay_block(
 
 
 BLOCK_FIELDS = ("obs", "actions", "rewards", "terminated", "truncated", "next_obs")
-"""What is kept of the steps of a block: for statistics, the host's account of episodes, and to name a bad number."""
+"""Columns that a block returns: for normaliser statistics, episode returns and the search for non-finite values."""
 
 
 def update_from(
     algorithm: JaxAlgorithm, num_envs: int, key: Any, ring: Ring, env_steps: Any, learner: Any, number: Any
 ) -> tuple[Any, Metrics]:
-    """Draw transitions and learn from them once."""
+    """Sample a batch from the replay buffer and call `learn` once."""
     schedule = algorithm.replay
     assert schedule is not None
     sample_key, learn_key = jax.random.split(jax.random.fold_in(key, number))
@@ -241,7 +243,7 @@ def update_from(
 
 
 def first_row(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -> Batch:
-    """The shape of what one step stores."""
+    """One row of the replay buffer, to derive its shapes and dtypes."""
     keys = split_for(loop.key, algorithm.rollout_length)[1:]
     drawn = jax.tree.map(lambda x: x[0], draws(algorithm, env, num_envs, keys))
     policy = algorithm.policy(loop.learner, jnp.zeros(()))
@@ -252,15 +254,15 @@ def first_row(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, loop: Loop) -
 
 
 def split_for(key: Any, length: int) -> tuple[Any, Any, Any, Any]:
-    """Keys for learning, the policy's noise, new episodes and the environments' steps (T,), by a single split: each
-    use of the generator takes a third of a second to compile."""
+    """Keys for learning, the policy's noise, new episodes and the environment steps (T,), from a single split: each use
+    of the generator adds a third of a second to the compile time."""
     keys = jax.random.split(key, 3 + length)
     return keys[0], keys[1], keys[2], keys[3:]
 
 
 def to_env(algorithm: JaxAlgorithm, space: SpaceSpec, actions: Any) -> Any:
-    """What the environment receives: Gaussian actions cut to the bounds, actions in -1..1 moved to them. What the
-    policy said is stored and learnt from."""
+    """Actions for the environment: Gaussian actions are clipped to the bounds, unit actions (-1..1) rescaled to them.
+    The rollout stores the original actions."""
     if not isinstance(space, BoxSpec):
         return actions
     space = in_dtype(space, np.dtype(actions.dtype))
@@ -273,16 +275,16 @@ def to_env(algorithm: JaxAlgorithm, space: SpaceSpec, actions: Any) -> Any:
 
 
 def rows_like(flags: Any, leaf: Any) -> Any:
-    """(N,) flags with as many axes as `leaf` (N, ...)."""
+    """(N,) flags reshaped to broadcast against `leaf` (N, ...)."""
     return flags.reshape(-1, *(1,) * (leaf.ndim - 1))
 
 
 def root_key(seed: int, number: int = 0) -> Any:
-    """The key that rollout or update `number` of a run folds its own number into, modulo 2^32: from the run's own
-    stream, `jax.random.key(word)` without compiling two programs for it. Every 2^32 numbers it is another one."""
+    """The key from which rollout or update `number` derives its own by `fold_in(number modulo 2^32)`; it changes every
+    2^32 numbers. The first is `jax.random.key(word)` of a word of the run's stream, made without compiling anything."""
     return jax.random.wrap_key_data(root_words(seed, number))
 
 
 def root_words(seed: int, number: int = 0) -> Any:
-    """What that key is made of."""
+    """The two words of `root_key`."""
     return np.array([number // WORD, stream(seed, "compiled").integers(WORD)], np.uint32)

@@ -1,7 +1,7 @@
-"""Evaluation as one program: whole greedy episodes on the JAX environment, all of them at once.
+"""Evaluation as one program: complete greedy episodes on the JAX environment, all in parallel.
 
-Episodes are those that `envs/gym_adapter.py` plays one step at a time: the same seeds, the same luck. Where the
-environment has a twin in Gymnasium, its evaluation there begins elsewhere and scores alike.
+Episodes are identical to those of `envs/gym_adapter.py`: the same seeds and the same random numbers. An evaluation on
+the Gymnasium twin of an environment starts from other states, so its scores agree only statistically.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rl_training.types import Array
 
 
 class Evaluation:
-    """Plays `width` episodes at once with any state of an algorithm; compiled on first use, shared by runs."""
+    """Runs `width` episodes at once for a given algorithm state; compiled on first use, shared by runs."""
 
     def __init__(self, algorithm: JaxAlgorithm, env: JaxEnv, width: int, description: str | None = None) -> None:
         def evaluation(state: Any, env_steps: Any, seeds: Any) -> tuple[Any, Any]:
@@ -31,22 +31,22 @@ class Evaluation:
         self.program = Program(evaluation, description)
 
     def __call__(self, state: Any, env_steps: int, seed: int, episodes: int, first: int = 0) -> tuple[Array, Array]:
-        """Returns and lengths of `episodes` evaluation episodes of a run with this seed, from number `first` on, as
-        many at a time as the program plays."""
+        """Returns and lengths of the evaluation episodes `first`, first + 1, ... of a run with this seed, `width` at a
+        time."""
         played = [self._play(state, env_steps, seed, k) for k in range(first, first + episodes, self.width)]
         returns, lengths = map(np.concatenate, zip(*played, strict=True))
         return returns[:episodes].astype(np.float64), lengths[:episodes].astype(np.int64)
 
     def _play(self, state: Any, env_steps: int, seed: int, first: int) -> tuple[Array, Array]:
         numbers = range(first, first + self.width)
-        resets = [np.random.default_rng(episode_seed(seed, k)) for k in numbers]  # what Gymnasium makes
+        resets = [np.random.default_rng(episode_seed(seed, k)) for k in numbers]  # as `reset(seed=...)` in Gymnasium
         seeds = np.array([rng.integers(2**32) for rng in resets], np.uint32)
         returns, lengths = self.program(state, np.float32(env_steps), seeds)
         return np.asarray(returns), np.asarray(lengths)
 
 
 def episode(algorithm: JaxAlgorithm, env: JaxEnv, policy: Any, seed: Any) -> tuple[Any, Any]:
-    """Return and length of one greedy episode. Under `vmap`, those that have ended wait for the longest."""
+    """Return and length of one greedy episode. Under `vmap`, ended episodes idle until the longest has ended."""
     init_key, step_key = jax.random.split(jax.random.key(seed))
 
     def step(playing: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
-"""When what happens in a chunk, worked out on the host: env steps of each rollout, and which updates they owe.
+"""The schedule of a chunk, computed on the host: env steps of each rollout, and the updates due after each step.
 
-A compiled program has 32 bits. Counts of a long run do not fit, and a share such as 1/2,048 of them does not come out
-exact in float32. So the host, whose integers have no end, writes a table for every chunk and the program reads it.
+A compiled program has 32-bit numbers. Counts of a long run overflow them, and a fraction such as 1/2,048 of a count is
+not exact in float32. So the host, with Python's arbitrary-precision integers, writes a table for every chunk.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from rl_training.jax.types import JaxAlgorithm
 from rl_training.types import Array
 
 MAX_ROLLOUTS = 64
-"""Rollouts per chunk at most: room for their metrics and rewards is part of the program."""
+"""Largest number of rollouts per chunk: the program allocates their metrics and rewards."""
 WORD = 2**32
 
 
 class Timetable(NamedTuple):
-    """A row per rollout of a chunk, a column per step and one for the end; without replay, one column in all."""
+    """One row per rollout of a chunk, one column per step and one for the end; without replay, a single column."""
 
     env_steps: Any
-    """Env steps done, (MAX_ROLLOUTS, T + 1) float32: for schedules."""
+    """Env steps so far, (MAX_ROLLOUTS, T + 1) float32, for schedules."""
     learns: Any = ()
-    """Calls of `learn` done, modulo 2^32: (MAX_ROLLOUTS, T + 1) uint32."""
+    """Calls of `learn` so far, modulo 2^32, (MAX_ROLLOUTS, T + 1) uint32."""
 
 
 def schedule_of(algorithm: JaxAlgorithm) -> ReplaySchedule | None:
-    """When `learn` is called, with how much: that of the algorithm, for as many updates as a call makes."""
+    """The algorithm's replay schedule, rescaled to calls of `learn` that make `updates_per_learn` updates each."""
     schedule, updates = algorithm.replay, algorithm.updates_per_learn
     if schedule is None or updates == 1:
         return schedule
@@ -38,7 +38,7 @@ def schedule_of(algorithm: JaxAlgorithm) -> ReplaySchedule | None:
 
 
 def timetable(algorithm: JaxAlgorithm, num_envs: int, env_steps: int, count: int) -> Timetable:
-    """Of the next `count` rollouts after `env_steps`; further rows are not read."""
+    """The table for the next `count` rollouts after `env_steps`; further rows are not read."""
     schedule, length = schedule_of(algorithm), algorithm.rollout_length
     steps = np.arange(1 if schedule is None else length + 1)
     counts = env_steps + num_envs * (length * np.arange(count)[:, None] + steps)
@@ -47,20 +47,20 @@ def timetable(algorithm: JaxAlgorithm, num_envs: int, env_steps: int, count: int
 
 
 def updates_done(schedule: ReplaySchedule, counts: Array) -> Array:
-    """`schedule.done` of many counts of env steps, of which the first is the smallest, modulo 2^32."""
+    """`schedule.done` for an array of env step counts, the smallest first, modulo 2^32."""
     times, per = schedule.rate.numerator, schedule.rate.denominator
     started = np.maximum(counts - schedule.learning_starts, 0)
     first = int(started.flat[0])
     whole, rest = divmod(first * times, per)
     later: Array = started - first
     if rest + int(later.max()) * times >= 2**62:
-        later = later.astype(object)  # integers without end
+        later = later.astype(object)  # Python integers, which do not overflow
     updates: Array = (whole % WORD + (rest + later * times) // per) % WORD
     return updates.astype(np.uint32)
 
 
 def padded(rows: Array) -> Array:
-    """The rows and zeros behind them: the program has one shape for chunks of any length."""
+    """The rows, padded with zeros: the program has one shape for chunks of any length."""
     table = np.zeros((MAX_ROLLOUTS, *rows.shape[1:]), rows.dtype)
     table[: len(rows)] = rows
     return table

@@ -1,6 +1,6 @@
 """Backbones: from an observation to features. Actor, critic and Q-networks put their heads on top.
 
-A backbone is an nn.Module built as `Backbone(observation_space, config, rng)` with `out_features`; a user's own is
+A backbone is an nn.Module built as `Backbone(observation_space, config, rng)` with `out_features`; your own is
 named in the config as "package.module:Name" and needs nothing else. `MLP` can also run in NumPy over its own weights:
 acting on a handful of rows then costs microseconds instead of torch's per-call overhead.
 """
@@ -53,7 +53,7 @@ NUMPY_ACTIVATIONS: dict[type[nn.Module], Callable[[Array], Array]] = {
 
 
 def encode_leaf(leaf: LeafSpec, value: Tensor) -> Tensor:
-    """(B, ...) raw values to (B, features) floats; bytes are scaled to 0..1."""
+    """Raw values (B, ...) to floats (B, features); bytes are scaled to 0..1."""
     if isinstance(leaf, DiscreteSpec):
         return F.one_hot(value.long(), leaf.n).float()
     if isinstance(leaf, MultiDiscreteSpec):
@@ -96,7 +96,7 @@ class MLP(nn.Module):
         return cast(Tensor, self.layers(self.encode(obs)))
 
     def numpy_forward(self) -> Callable[[Obs], Array] | None:
-        """A function that does the same in NumPy over views of these weights, or None where it cannot."""
+        """`forward` as a NumPy function over views of these weights; None if a layer has no NumPy form."""
         plan: list[Callable[[Array], Array]] = []
         for layer in self.layers:
             step = numpy_layer(layer)
@@ -116,7 +116,7 @@ class MLP(nn.Module):
 
 
 def numpy_layer(layer: nn.Module) -> Callable[[Array], Array] | None:
-    """One layer as a NumPy function that sees every later change of the layer's weights."""
+    """One layer as a NumPy function over views of its weights, so later updates are seen."""
     if isinstance(layer, nn.Linear):
         if layer.weight.device.type != "cpu":
             return None
@@ -132,7 +132,7 @@ def numpy_layer(layer: nn.Module) -> Callable[[Array], Array] | None:
 
 
 def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Module:
-    """The backbone a config names: built in, registered, or a user's class by dotted path."""
+    """The backbone a config names: built in, registered, or your own class by dotted path."""
     what = f"network '{cfg.type}'"
     if cfg.type in JAX_NETWORKS:
         raise ConfigError(f"{what} has no torch implementation; use backend: jax ({networks_for('torch')})")
@@ -147,7 +147,7 @@ def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generat
 
 
 def width(backbone: nn.Module) -> int:
-    """Features a backbone gives."""
+    """Number of features that a backbone returns."""
     return cast(int, backbone.out_features)
 
 

@@ -1,9 +1,9 @@
-"""PPO's gradient the fast way: the numbers of `ppo_loss` and `jax.grad`, about twice as quick for small MLPs on a CPU.
+"""PPO's gradient in closed form: the numbers of `jax.grad` of `ppo_loss`, about twice as fast for small MLPs on a CPU.
 
-Five things pay there. Actor and critic run as one stacked network, features along the first axis, because XLA's
-products of (features, batch) matrices are the fast ones; on the way back the weights are turned beforehand (`product`),
-and the heads' gradients are taken output by output (`head_product`). The loss head's gradient is written down, since
-what automatic differentiation makes of its many small steps costs a third of the update; the network's is left to
+Five things make it fast. Actor and critic run as one stacked network, features along the first axis, because XLA's
+products of (features, batch) matrices are the fast ones; in the backward pass the weights are transposed first
+(`product`), and the heads' gradients are taken output by output (`head_product`). The loss head's gradient is in closed
+form, since automatic differentiation of its many small steps costs a third of the update; the network's is left to
 `jax.vjp`. All parameters are one vector while they are trained: norm, clipping and Adam are a few passes over it, not a
 few for every array. The rows of a rollout are one matrix, so that a minibatch is one gather.
 
@@ -21,11 +21,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.jax.algorithms.on_policy import Learner, Rollout, normalized
-from rl_training.jax.models.distributions import HALF_LOG_2PI
+from rl_training.jax.algorithms.on_policy import Learner, Rollout
 from rl_training.jax.models.networks import ACTIVATIONS, FEW_OUTPUTS, Params, encode
+from rl_training.jax.models.optimization import AdamState
 from rl_training.jax.types import Metrics
 from rl_training.numerics.encoding import leaf_features, observation_leaves
+from rl_training.numerics.normalization import normalized
+from rl_training.numerics.stable import HALF_LOG_2PI
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec, DiscreteSpec
 
 STACKED = ("actor", "critic")
@@ -43,7 +45,7 @@ class Rows(NamedTuple):
 
 
 def fits(learner: Learner) -> bool:
-    """Whether this kernel computes what the network computes."""
+    """True if this kernel computes what the network computes."""
     observation_space, network = learner.ctx.observation_space, learner.ctx.network
     masked = isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
     plain = network.actor.type == "mlp" and not network.actor.layer_norm and bool(network.actor.hidden_dims)
@@ -54,7 +56,7 @@ def fits(learner: Learner) -> bool:
 
 
 class FastKernel:
-    """Loss and gradient of minibatches for one network; see `ppo.Kernel` for the four verbs."""
+    """Loss and gradient of minibatches for one network; see `ppo.Kernel` for the verbs."""
 
     def __init__(self, learner: Learner) -> None:
         network = learner.ctx.network.actor
@@ -69,7 +71,7 @@ class FastKernel:
     # -- layouts ------------------------------------------------------------------------------------------------------
 
     def stacked_shapes(self, widths: list[int]) -> dict[str, tuple[int, ...]]:
-        """Of the arrays that the parameters are while they are trained: actor and critic stacked, matrices turned."""
+        """Shapes of the parameters while they are trained: actor and critic stacked, matrices transposed."""
         shapes: dict[str, tuple[int, ...]] = {}
         for layer, (inputs, outputs) in zip(self.layers, pairwise(widths), strict=True):
             shapes |= {f"{layer}.weight": (2, outputs, inputs), f"{layer}.bias": (2, outputs)}
@@ -78,7 +80,7 @@ class FastKernel:
         return shapes if self.discrete else {**shapes, "log_std": (self.size,)}
 
     def pack(self, params: Params) -> Any:
-        """All of them as one vector, so that an optimiser step is one pass over it."""
+        """All parameters as one vector, so that an optimiser step is one pass over it."""
         heads = dict(params["action_head"], **{f"value.{k}": v for k, v in params["value_head"].items()})
         parts = [[heads[name]] if name in heads else [params[p][name] for p in STACKED] for name in self.shapes]
         return jnp.concatenate([value.T.reshape(-1) for values in parts for value in values])
@@ -93,8 +95,14 @@ class FastKernel:
                 params[head][name.removeprefix("value.")] = value.T
         return params
 
+    def pack_moments(self, optimizer: AdamState) -> AdamState:
+        return optimizer._replace(mean=self.pack(optimizer.mean), square=self.pack(optimizer.square))
+
+    def unpack_moments(self, optimizer: AdamState) -> AdamState:
+        return optimizer._replace(mean=self.unpack(optimizer.mean), square=self.unpack(optimizer.square))
+
     def arrays(self, packed: Any) -> Params:
-        """The stacked arrays in the vector."""
+        """The vector as stacked arrays."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes.values()])
         parts = jnp.split(packed, ends[:-1])
         return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
@@ -127,7 +135,7 @@ class FastKernel:
             else:
                 sums = product(weight, self.activation(sums)) + bias
         assert sums is not None
-        actor, critic = (self.activation(sums[i]) for i in range(2))  # parts of one result would be copied
+        actor, critic = (self.activation(sums[i]) for i in range(2))  # slices of one result would be copied
         outputs = head_product(arrays["output.weight"], actor) + arrays["output.bias"][:, None]
         values = head_product(arrays["value.output.weight"], critic) + arrays["value.output.bias"][:, None]
         return outputs, values[0]
@@ -142,7 +150,7 @@ class FastKernel:
         else:
             by_outputs, by_log_std, columns = gaussian_gradient(outputs, arrays["log_std"], minibatch, coefficients)
         by_values, columns["value_loss"] = value_gradient(values, minibatch, coefficients)
-        # without the barrier XLA merges the head into the products behind it, and both become slow
+        # without the barrier XLA fuses the head with the products after it, and both become slow
         (grads,) = pull(jax.lax.optimization_barrier((by_outputs, by_values)))
         if by_log_std is not None:
             grads["log_std"] = by_log_std
@@ -155,8 +163,8 @@ class FastKernel:
 
 @jax.custom_vjp
 def product(weight: Any, x: Any) -> Any:
-    """weight (2, O, I) @ x (2, I, B). For the gradient by x the weights are turned first: XLA would else put that into
-    the product, which then takes a third longer."""
+    """weight (2, O, I) @ x (2, I, B). For the gradient by x the weights are transposed first: otherwise XLA fuses the
+    transposition into the product, which then takes a third longer."""
     return weight @ x
 
 
@@ -176,7 +184,7 @@ product.defvjp(product_forward, product_backward)
 @jax.custom_vjp
 def head_product(weight: Any, x: Any) -> Any:
     """weight (A, I) @ x (I, B) for a few outputs. Its gradients are products with vectors, one for each output, which
-    XLA compiles in place; the matrix library takes three times as long for so narrow ones."""
+    XLA compiles in place; the matrix library takes three times as long for such narrow products."""
     return weight @ x
 
 
@@ -198,7 +206,7 @@ head_product.defvjp(head_forward, head_backward)
 
 
 def surrogate(logprobs: Any, rows: Rows, clip_coef: Any) -> tuple[Any, Metrics]:
-    """(d policy_loss / d logprobs (B,), what policy_loss and the description of the step are the means of)."""
+    """(d policy_loss / d logprobs (B,), columns whose means are policy_loss, approx_kl and clip_fraction)."""
     log_ratio = logprobs - rows.old_logprobs
     ratio = jnp.exp(log_ratio)
     plain = ratio * rows.advantages
@@ -240,7 +248,7 @@ def gaussian_gradient(means: Any, log_std: Any, rows: Rows, coefficients: Any) -
 
 
 def value_gradient(values: Any, rows: Rows, coefficients: Any) -> tuple[Any, Any]:
-    """(d loss / d values (B,), what value_loss is the mean of)."""
+    """(d loss / d values (B,), column whose mean is value_loss)."""
     errors, limit = values - rows.returns, coefficients.clip_vf
     squares = jnp.square(errors)
     if limit is not None:

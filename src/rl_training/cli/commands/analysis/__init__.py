@@ -1,0 +1,1 @@
+"""Commands that compare, draw and export the results of runs."""

@@ -1,0 +1,1 @@
+"""Commands about config files. No user code is imported."""

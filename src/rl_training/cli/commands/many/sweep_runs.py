@@ -1,0 +1,95 @@
+"""Sweeps on the command line: how one is run or continued, and what is printed at its end.
+
+What a sweep is and how it runs is in `experiments/launching`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.output import note, print_json, printable, show, table
+from rl_training.system.formatting import number_text
+
+if TYPE_CHECKING:
+    from rl_training.experiments.launching.sweeps import Sweep
+
+
+def resume_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, as_json: bool) -> int:
+    """Continue every run that is not finished, including failed ones if there are `retries`."""
+    with sweep.lock():
+        sweep.observe()
+        return run_sweep(sweep, jobs=jobs, retries=retries, retry_failed=bool(retries), as_json=as_json)
+
+
+def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_failed: bool, as_json: bool) -> int:
+    from rl_training.experiments.launching.group_display import make_view
+    from rl_training.experiments.launching.group_runner import GroupRunner, at_a_time
+    from rl_training.experiments.launching.member_threads import member_threads
+
+    members = sweep.to_run(retry_failed=retry_failed)
+    if not members:
+        left = sweep.unfinished()
+        failed = f"; {len(left)} failed, --retries 1 tries them again" if left else ""
+        note(f"nothing to do: {len(sweep.members) - len(left)} of {len(sweep.members)} runs are finished{failed}")
+        return finish(sweep, int(bool(left)), as_json=as_json)
+    sweep.require_consent(members)
+    cfg = sweep.config(0)
+    parallel = at_a_time(cfg, jobs or sweep.info.jobs, len(members))
+    note(f"{len(members)} runs of {len(sweep.info.trials)} trials, {parallel} at a time, in {sweep.path}")
+    view = make_view(live=cfg.logging.terminal)
+    tries = sweep.info.retries if retries is None else retries
+    with member_threads(sweep, members) as thread:
+        exit_code = GroupRunner(sweep, parallel, view, members=members, retries=tries, thread=thread).run()
+    return finish(sweep, exit_code, as_json=as_json)
+
+
+def finish(sweep: Sweep, exit_code: int, *, as_json: bool) -> int:
+    """Write the sweep's results and print them; returns the exit code."""
+    from rl_training.experiments.launching.sweeps import write_sweep_summary
+
+    summary = write_sweep_summary(sweep)
+    if as_json:
+        print_json({"path": sweep.path.absolute(), "exit_code": exit_code, **summary})
+        return exit_code
+    show(trials_table(summary["trials"]))
+    show(sweep_text(sweep))
+    return exit_code
+
+
+def trials_table(trials: Sequence[dict[str, Any]]) -> str:
+    """One line per trial, the best first: its values and the scores of its seeds."""
+    keys = list(dict.fromkeys(key for trial in trials for key in trial["values"]))
+    rows = []
+    for trial in trials:
+        result = trial["return"]
+        interval = "-"
+        if result and result["iqm"]["low"] is not None:
+            interval = f"{number_text(result['iqm']['low'])} to {number_text(result['iqm']['high'])}"
+        rows.append(
+            [
+                str(trial["trial"]),
+                *(printable(str(trial["values"].get(key, "-"))) for key in keys),
+                f"{trial['num_scores']}/{len(trial['runs'])}",
+                number_text(result["iqm"]["value"] if result else None),
+                interval,
+                number_text(result["mean"] if result else None),
+            ]
+        )
+    return table(["trial", *keys, "seeds", "IQM", "95% interval", "mean"], rows)
+
+
+def sweep_text(sweep: Sweep) -> str:
+    """The end of a sweep in a few lines: failures with their reasons, and what to type next."""
+    left = sweep.unfinished()
+    lines = ["", f"{len(sweep.members) - len(left)} of {len(sweep.members)} runs finished"]
+    for member in left:
+        reason = f"; {printable(member.reason)}" if member.reason else ""
+        lines.append(f"  {sweep.label(member)}: {member.status}{reason}")
+    lines.append(f"  sweep      {sweep.path}")
+    if left:
+        again = " --retries 1" if all(member.status == "failed" for member in left) else ""
+        lines.append(f"  next       rl sweep --resume {sweep.path}{again}")
+    else:
+        lines.append(f"  next       rl list sweep={sweep.info.id} --sort reward")
+    return "\n".join(lines)

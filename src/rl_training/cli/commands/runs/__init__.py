@@ -1,0 +1,1 @@
+"""Commands about one run: train, evaluate, resume, watch, check."""

@@ -1,0 +1,118 @@
+"""`rl eval`: score a run, or every seed of a group, on fresh episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.commands.runs.resume import TARGETS
+from rl_training.cli.flags import (
+    allow_changed_config_flag,
+    argument,
+    converted,
+    json_flag,
+    output_dir_flag,
+    switch,
+    text_or_switch,
+    trust_flag,
+    whole,
+)
+from rl_training.cli.output import bold, print_json, show, stdout_for_the_result
+from rl_training.cli.parser import Command, UsageError
+from rl_training.cli.targets import find_target
+from rl_training.system.formatting import number_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read_checkpoint(typed: str) -> int | str:
+    """`latest`, `best` or a number of env steps."""
+    if typed not in ("latest", "best") and not typed.isdecimal():
+        raise UsageError(f"--checkpoint is latest, best or a number of env steps, not '{typed}'")
+    return int(typed) if typed.isdecimal() else typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    run: str = argument(values="runs")
+    checkpoint: int | str = converted(
+        read_checkpoint,
+        read_checkpoint("latest"),
+        "latest, best, or the env steps of a saved one (default latest)",
+        "WHICH",
+        values="checkpoints",
+    )
+    episodes: int = whole("episodes to play (default 100)", low=1, default=100)
+    seed: int | None = whole("seed of the episodes (default: the run's own)", "S")
+    stochastic: bool = switch("sample actions instead of taking the most likely one")
+    num_envs: int | None = whole("environments stepped side by side; changes the speed, not the result", low=1)
+    video: str | bool = text_or_switch("record an episode, into DIR or the run's videos/", "[DIR]")
+    trust_plugins: bool = trust_flag()
+    allow_changed_config: bool = allow_changed_config_flag()
+    output_dir: str | None = output_dir_flag()
+    json: bool = json_flag()
+
+
+def run(options: EvalOptions) -> int:
+    from rl_training.experiments.launching.sweeps import Sweep
+    from rl_training.runs.directory import RunDir
+
+    target = find_target(options.run, options.output_dir)
+    if isinstance(target, Sweep):
+        raise UsageError(
+            f"a sweep is not evaluated as a whole; name one of its runs ('rl list sweep={target.info.id}')"
+        )
+
+    def play(path: Path, video: str | Path | None) -> dict[str, Any]:
+        from rl_training.eval import evaluate
+
+        return evaluate(
+            path,
+            checkpoint=options.checkpoint,
+            episodes=options.episodes,
+            seed=options.seed,
+            stochastic=options.stochastic,
+            num_envs=options.num_envs,
+            video=video,
+            trust_plugins=options.trust_plugins,
+            allow_changed_config=options.allow_changed_config,
+        )
+
+    video = options.video or False
+    if not isinstance(target, RunDir):
+        from rl_training.cli.commands.many.seed_groups import eval_group
+
+        return eval_group(target, play, video=video, as_json=options.json)
+    with stdout_for_the_result(options.json):
+        result = play(target.path, target.videos if video is True else video or None)
+    if options.json:
+        print_json(result)
+    else:
+        show(score_text(result))
+    return 0
+
+
+def score_text(result: dict[str, Any]) -> str:
+    """The result of an evaluation in a few lines."""
+    how = "greedy" if result["deterministic"] else "stochastic"
+    episodes = result["episodes"]
+    return (
+        f"{result['run']}\n"
+        f"checkpoint {result['checkpoint']} at {result['env_steps']:,} env steps; "
+        f"{episodes} {how} episodes, seed {result['seed']}\n"
+        + bold(f"return {number_text(result['return_mean'])} +- {number_text(result['return_std'])}")
+        + f"  (IQM {number_text(result['return_iqm'])}, length {result['length_mean']:.1f})"
+        + (f"\nvideo {result['video']}" if "video" in result else "")
+    )
+
+
+COMMAND = Command(
+    name="eval",
+    summary="score a trained agent, or every seed of a group, on fresh episodes",
+    usage="RUN|GROUP [flags]",
+    options=EvalOptions,
+    run=run,
+    examples=("rl eval latest", "rl eval runs/ppo__CartPole-v1__seed0__20260101-120000 --checkpoint best --video"),
+    notes=TARGETS,
+)
