@@ -309,18 +309,23 @@ algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
 )
-JAX_NETWORKS = {name: f"rl_training.jax.models.networks:{name}" for name in ("cnn", "gru")}
-"""Backbones that exist with backend jax only."""
-networks = Registry("network", {"mlp": "rl_training.models.backbones.mlp:MLP", **JAX_NETWORKS})
+TORCH_NETWORKS = ("lstm", "rnn", "transformer", "nature", "small", "impala", "grid")
+"""Backbones that exist with backend torch only."""
+networks = Registry(
+    "network",
+    {
+        "mlp": "rl_training.models.backbones.mlp:MLP",
+        **{name: f"rl_training.jax.models.networks:{name}" for name in ("cnn", "gru")},  # torch builds them by name
+        **dict.fromkeys(TORCH_NETWORKS, "rl_training.models.backbones.composed:Backbone"),
+    },
+)
 
 
 def networks_for(backend: str) -> str:
     """What `network.actor.type` can be with a backend, in words for messages."""
-    if backend == "jax":
-        return f"backend jax has: mlp, {', '.join(JAX_NETWORKS)}; your own: 'package.module:function'"
-    own = [name for name in networks.names() if name not in JAX_NETWORKS]
-    others = ", ".join(JAX_NETWORKS)
-    return f"backend torch has: {', '.join(own)}; your own: 'package.module:Class'; with backend: jax also {others}"
+    own = "'package.module:function'" if backend == "jax" else "'package.module:Class'"
+    names = [name for name in networks.names() if backend == "torch" or name not in TORCH_NETWORKS]
+    return f"backend {backend} has: {', '.join(names)}; your own: {own}"
 
 
 environments = Registry(

@@ -1,4 +1,4 @@
-"""The wrappers that suites need: MiniGrid's codes and missions, repeated actions, pictures."""
+"""The wrappers that suites need: MiniGrid's codes and missions, repeated actions, images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl_training.envs.action_repeat import FRAMES_INFO, ActionRepeat
 from rl_training.envs.minigrid import WORDS, word_numbers
 from rl_training.envs.pixels import resized
 from rl_training.envs.probes import RepeatPrevious
-from rl_training.numerics.pictures import picture_layout
+from rl_training.numerics.images import image_layout
 from rl_training.types import BoxSpec, DictSpec, EnvError
 
 
@@ -31,8 +31,8 @@ class TestMiniGrid:
         assert set(space.spaces) == {"image", "direction"}
         image = space.spaces["image"]
         assert isinstance(image, BoxSpec)
-        assert picture_layout(image).codes == (11, 6, 4)
-        assert picture_layout(image).channels == 21
+        assert image_layout(image).codes == (11, 6, 4)
+        assert image_layout(image).channels == 21
         obs, _ = env.reset()
         for _ in range(100):
             assert env.observation_space.contains(obs)
@@ -103,8 +103,8 @@ class TestActionRepeat:
 
 
 def test_a_pixel_is_the_mean_of_the_area_it_covers() -> None:
-    picture = np.arange(16, dtype=np.uint8).reshape(4, 4, 1).repeat(3, axis=2)
-    assert resized(picture, 2)[..., 0].tolist() == [[3, 5], [11, 13]]  # 2.5, 4.5, 10.5 and 12.5, rounded
+    image = np.arange(16, dtype=np.uint8).reshape(4, 4, 1).repeat(3, axis=2)
+    assert resized(image, 2)[..., 0].tolist() == [[3, 5], [11, 13]]  # 2.5, 4.5, 10.5 and 12.5, rounded
 
 
 class TestRepeatPrevious:

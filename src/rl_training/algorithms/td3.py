@@ -22,7 +22,8 @@ from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig
 from rl_training.hparams.td3 import SPEC, TD3Config
-from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
+from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.critics import QCritics
 from rl_training.models.initialization import linear
 from rl_training.numerics.encoding import to_bounds

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from rl_training.config.schema import BackboneConfig, EncoderConfig, MemoryConfig
 from rl_training.numerics.encoding import observation_leaves
-from rl_training.numerics.pictures import PICTURE_ENCODERS, encoder_for, is_picture
+from rl_training.numerics.images import IMAGE_ENCODERS, encoder_for, is_image
 from rl_training.registry import did_you_mean
 from rl_training.types import BoxSpec, ConfigError, SpaceSpec
 
 MEMORIES: Mapping[str, str] = {"gru": "gru", "lstm": "lstm", "rnn": "lstm", "transformer": "transformer"}
 """Types that stand for a memory as wide as the last of `hidden_dims`, behind the layers before it."""
-COMPOSED = ("mlp", *PICTURE_ENCODERS, *MEMORIES)
+COMPOSED = ("mlp", *IMAGE_ENCODERS, *MEMORIES)
 """Types of networks that are composed of an encoder, layers and a memory."""
 
 
@@ -23,7 +23,7 @@ def spelt_out(cfg: BackboneConfig) -> BackboneConfig:
     >>> spelt_out(BackboneConfig(type="gru", hidden_dims=(64, 32))).memory.size
     32
     """
-    if cfg.type in PICTURE_ENCODERS:
+    if cfg.type in IMAGE_ENCODERS:
         return replace(cfg, type="mlp", encoder=replace(cfg.encoder, type=cfg.type))  # type: ignore[arg-type]
     if cfg.type not in MEMORIES:
         return cfg
@@ -49,21 +49,21 @@ def encoders_of(space: SpaceSpec, cfg: EncoderConfig) -> dict[str, str]:
     chosen = {}
     for name, leaf in leaves.items():
         asked = cfg.keys.get(name, cfg.type)
-        if asked not in ("auto", "mlp", *PICTURE_ENCODERS):
-            near = did_you_mean(asked, PICTURE_ENCODERS)
+        if asked not in ("auto", "mlp", *IMAGE_ENCODERS):
+            near = did_you_mean(asked, IMAGE_ENCODERS)
             raise ConfigError(f"encoder.keys.{name}: unknown encoder '{asked}'{near}")
-        if asked in PICTURE_ENCODERS and not (isinstance(leaf, BoxSpec) and len(leaf.shape) in (3, 4)):
+        if asked in IMAGE_ENCODERS and not (isinstance(leaf, BoxSpec) and len(leaf.shape) in (3, 4)):
             if name in cfg.keys or len(leaves) == 1:
                 raise ConfigError(
-                    f"encoder '{asked}' needs a picture, a Box of three axes; observation '{name}' has the shape "
+                    f"encoder '{asked}' needs an image, a Box of three axes; observation '{name}' has the shape "
                     f"{leaf.shape}; use encoder 'mlp' or 'auto'"
                 )
             continue
-        if asked == "auto" and not is_picture(leaf):
+        if asked == "auto" and not is_image(leaf):
             continue
         encoder = encoder_for(leaf, asked, cfg.channels)
-        if encoder in PICTURE_ENCODERS:
+        if encoder in IMAGE_ENCODERS:
             chosen[name] = encoder
-    if cfg.type in PICTURE_ENCODERS and not chosen:
-        raise ConfigError(f"encoder '{cfg.type}' needs a picture among the observations ({', '.join(leaves)})")
+    if cfg.type in IMAGE_ENCODERS and not chosen:
+        raise ConfigError(f"encoder '{cfg.type}' needs an image among the observations ({', '.join(leaves)})")
     return chosen

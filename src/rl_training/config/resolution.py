@@ -20,7 +20,7 @@ from rl_training.config.schema import BufferConfig, EnvConfig, TrainConfig, buil
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems, root_type
 from rl_training.config.yaml_reader import Document, plain_copy, shorten
 from rl_training.registry import (
-    JAX_NETWORKS,
+    TORCH_NETWORKS,
     Registry,
     algorithms,
     buffers,
@@ -214,9 +214,9 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
         if isinstance(name, str) and ":" not in name and name not in registry
     ]
     elsewhere = [
-        Problem(path, f": network '{name}' needs backend: jax ({networks_for(backend)})")
+        Problem(path, f": network '{name}' needs backend: torch ({networks_for(backend)})")
         for path, name, registry in named
-        if registry is networks and isinstance(name, str) and name in JAX_NETWORKS and backend == "torch"
+        if registry is networks and isinstance(name, str) and name in TORCH_NETWORKS and backend == "jax"
     ]
     return elsewhere + (unknown if unknown and not tree.get("plugins") and not installed_plugins() else [])
 

@@ -101,16 +101,16 @@ class EncoderConfig:
     __pydantic_config__ = SECTION
 
     type: Literal["auto", "mlp", "nature", "small", "impala", "grid"] = "auto"
-    """auto takes convolutions for pictures (nature from 36 pixels on, else grid) and flattens the rest; mlp flattens
-    pictures too; nature (Mnih et al. 2015), small (Mnih et al. 2013), impala (residual), grid (3x3, for few cells)."""
+    """auto takes convolutions for images (nature from 36 pixels on, else grid) and flattens the rest; mlp flattens
+    images too; nature (Mnih et al. 2015), small (Mnih et al. 2013), impala (residual), grid (3x3, for few cells)."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Encoders of single observation keys, where they differ: `{camera: impala, map: mlp}`."""
     features: int | None = None
     """Width of the linear layer behind the convolutions; null takes the encoder's own (nature 512, small 256)."""
     channels: Literal["auto", "first", "last"] = "auto"
-    """Which axis of a picture holds its channels; auto decides by its shape."""
+    """Which axis of an image holds its channels; auto decides by its shape."""
     random_shift: int = 0
-    """Pixels by which algorithms that learn from replay move pictures at random (DrQ); 0 does not."""
+    """Pixels by which algorithms that learn from replay move images at random (DrQ); 0 does not."""
 
     def __post_init__(self) -> None:
         check_range(self, "features", low=1, high=MAX_PARTS)
@@ -156,7 +156,7 @@ class BackboneConfig:
     activation: Activation = "tanh"
     """Non-linearity after each hidden layer."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """From observations to the input of the hidden layers: convolutions for pictures."""
+    """From observations to the input of the hidden layers: convolutions for images."""
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     """What the network remembers of the episode."""
     layer_norm: bool = False

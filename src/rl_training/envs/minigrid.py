@@ -1,6 +1,6 @@
 """MiniGrid and BabyAI: observations that networks can read. The wrapper `minigrid` of `env.wrappers`.
 
-What the environments give is a picture of codes (what, which colour, in which state), the agent's direction, and a
+What the environments give is an image of codes (what, which colour, in which state), the agent's direction, and a
 mission in words. The codes get bounds of their own, so that encoders one-hot them (11 + 6 + 4 channels) instead of
 taking them for brightness. A mission that never changes is dropped; others become a row of word numbers.
 """

@@ -1,4 +1,4 @@
-"""Observations as rendered pictures: the wrapper `pixels` of `env.wrappers`, for dm_control, MuJoCo and others.
+"""Observations as rendered images: the wrapper `pixels` of `env.wrappers`, for dm_control, MuJoCo and others.
 
 Rendering is done in software where there is no GPU: 64 x 64 pixels of a MuJoCo scene take some 30 ms. MuJoCo draws
 through EGL, or OSMesa (`MUJOCO_GL=egl|osmesa`); this module chooses EGL where nothing is set and there is no display.
@@ -24,7 +24,7 @@ def prepare_rendering() -> None:
 
 
 class Pixels(gym.Wrapper[Any, Any, Any, Any]):
-    """`size` x `size` pictures (height, width, 3) in place of the observation, or beside it with `state: true`.
+    """`size` x `size` images (height, width, 3) in place of the observation, or beside it with `state: true`.
 
     The environment must be built to draw into memory: the factory asks it for `render_mode="rgb_array"`.
     """
@@ -38,19 +38,19 @@ class Pixels(gym.Wrapper[Any, Any, Any, Any]):
         if env.render_mode != "rgb_array":
             raise EnvError(f"wrapper 'pixels' needs an environment that draws (render_mode='rgb_array'), not {env}")
         self.size, self.state = size, state
-        picture = spaces.Box(0, 255, (size, size, 3), np.uint8)
+        image = spaces.Box(0, 255, (size, size, 3), np.uint8)
         if not state:
-            self.observation_space = picture
+            self.observation_space = image
         elif isinstance(env.observation_space, spaces.Dict):
-            self.observation_space = spaces.Dict({**env.observation_space.spaces, "pixels": picture})
+            self.observation_space = spaces.Dict({**env.observation_space.spaces, "pixels": image})
         else:
-            self.observation_space = spaces.Dict({"state": env.observation_space, "pixels": picture})
+            self.observation_space = spaces.Dict({"state": env.observation_space, "pixels": image})
 
     def observe(self, obs: Any) -> Any:
-        picture = resized(np.asarray(self.env.render()), self.size)
+        image = resized(np.asarray(self.env.render()), self.size)
         if not self.state:
-            return picture
-        return {**obs, "pixels": picture} if isinstance(obs, dict) else {"state": obs, "pixels": picture}
+            return image
+        return {**obs, "pixels": image} if isinstance(obs, dict) else {"state": obs, "pixels": image}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
@@ -61,10 +61,10 @@ class Pixels(gym.Wrapper[Any, Any, Any, Any]):
         return self.observe(obs), reward, terminated, truncated, info
 
 
-def resized(picture: Array, size: int) -> Array:
-    """A picture (height, width, 3) of bytes at `size` x `size`; each pixel is the mean of the area it covers."""
-    if picture.shape[:2] == (size, size):
-        return picture.copy()
+def resized(image: Array, size: int) -> Array:
+    """An image (height, width, 3) of bytes at `size` x `size`; each pixel is the mean of the area it covers."""
+    if image.shape[:2] == (size, size):
+        return image.copy()
     import cv2
 
-    return np.asarray(cv2.resize(picture, (size, size), interpolation=cv2.INTER_AREA))
+    return np.asarray(cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA))

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.config.schema import BackboneConfig
-from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
+from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.initialization import linear
 from rl_training.numerics.initial_weights import VALUE_GAIN, weight_matrix
 from rl_training.types import SpaceSpec

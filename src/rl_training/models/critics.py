@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.config.schema import BackboneConfig
-from rl_training.models.backbones.mlp import ACTIVATIONS, MLP, TensorObs, build_backbone, width
+from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.mlp import ACTIVATIONS, MLP, TensorObs
 from rl_training.numerics.initial_weights import GAINS, VALUE_GAIN, weight_matrix
 from rl_training.types import BoxSpec, DiscreteSpec, SpaceSpec
 

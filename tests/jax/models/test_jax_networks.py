@@ -25,7 +25,7 @@ from rl_training.jax.models.actor_critic import Seen, stepped
 from rl_training.jax.models.layers import FEW_ROWS, product, tanh
 from rl_training.jax.models.networks import backbone
 from rl_training.jax.numerics.normalization import normalized_obs, observed, scales
-from rl_training.models.backbones.mlp import build_backbone
+from rl_training.models.backbones.build import build_backbone
 from rl_training.registry import import_own
 from rl_training.seeding import Streams
 from rl_training.testing.states import difference

@@ -14,9 +14,12 @@ of a rollout.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
+
+from rl_training.models.backbones.mlp import TensorObs
 
 MemoryCarry = dict[str, Tensor]
 """What is remembered, by name: tensors with a row per environment."""
@@ -42,6 +45,26 @@ class Memory(Protocol):
     def initial_carry(self, num_envs: int) -> MemoryCarry: ...
     def step(self, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> tuple[Tensor, MemoryCarry]: ...
     def follow(self, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> tuple[Tensor, Trace]: ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A backbone with memory: `embed` sees single observations, `memory` what they become along an episode."""
+
+    memory: Memory
+
+    def embed(self, obs: TensorObs) -> Tensor: ...
+
+
+def prefixed(carries: Mapping[str, MemoryCarry]) -> MemoryCarry:
+    """The carries of several memories as one: `{"actor": {"hidden": h}}` becomes `{"actor/hidden": h}`."""
+    return {f"{owner}/{name}": value for owner, carry in carries.items() for name, value in carry.items()}
+
+
+def carry_of(carry: MemoryCarry, owner: str) -> MemoryCarry:
+    """The part of a joint carry that belongs to one memory."""
+    start = f"{owner}/"
+    return {name.removeprefix(start): value for name, value in carry.items() if name.startswith(start)}
 
 
 def kept(carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:

@@ -1,19 +1,19 @@
-"""Pictures among observations: which axes they have, and the convolutions that encoders put on them. Both backends."""
+"""Images among observations: which axes they have, and the convolutions that encoders put on them. Both backends."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_training.numerics.encoding import picture_axes
-from rl_training.types import Array, BoxSpec, ConfigError, LeafSpec
+from rl_training.numerics.encoding import observation_leaves, picture_axes
+from rl_training.types import Array, BoxSpec, ConfigError, LeafSpec, SpaceSpec
 
 
 class Convolution(NamedTuple):
-    """One convolution: how many filters, of which size, at which distance, with how many zeros around the picture."""
+    """One convolution: how many filters, of which size, at which distance, with how many zeros around the image."""
 
     filters: int
     kernel: int
@@ -26,22 +26,22 @@ PLANS: Mapping[str, tuple[Convolution, ...]] = {
     "small": (Convolution(16, 8, 4), Convolution(32, 4, 2)),
     "grid": (Convolution(16, 3, 1, 1), Convolution(32, 3, 1, 1), Convolution(64, 3, 1, 1)),
 }
-"""Encoders that are a row of convolutions: Mnih et al. 2015, Mnih et al. 2013, and one for pictures of few cells."""
+"""Encoders that are a row of convolutions: Mnih et al. 2015, Mnih et al. 2013, and one for images of few cells."""
 IMPALA_FILTERS = (16, 32, 32)
 """Filters of the three residual stages of Espeholt et al. 2018 (arXiv:1802.01561)."""
 FEATURES: Mapping[str, int] = {"nature": 512, "small": 256, "impala": 256, "grid": 128}
 """Width of the linear layer behind the convolutions, where the config does not say another."""
-PICTURE_ENCODERS = tuple(FEATURES)
+IMAGE_ENCODERS = tuple(FEATURES)
 SMALLEST_FOR_NATURE = 36
-"""Pictures below this many pixels leave nothing of the Nature convolutions; `auto` takes `grid` for them."""
+"""Images below this many pixels leave nothing of the Nature convolutions; `auto` takes `grid` for them."""
 
 
 MAX_CODES = 32
 """Bytes with upper bounds below this are codes."""
 
 
-class PictureLayout(NamedTuple):
-    """How a picture arrives and what convolutions see: `axes` puts the channels first, stacked frames among them."""
+class ImageLayout(NamedTuple):
+    """How an image arrives and what convolutions see: `axes` puts the channels first, stacked frames among them."""
 
     axes: tuple[int, ...]
     channels: int
@@ -54,10 +54,10 @@ class PictureLayout(NamedTuple):
     so that `channels` is the sum of them."""
 
 
-def picture_layout(leaf: BoxSpec, channels: str = "auto") -> PictureLayout:
-    """The layout of a picture; `channels` is auto, first or last.
+def image_layout(leaf: BoxSpec, channels: str = "auto") -> ImageLayout:
+    """The layout of an image; `channels` is auto, first or last.
 
-    >>> picture_layout(BoxSpec(np.zeros((4, 84, 84, 3)), np.full((4, 84, 84, 3), 255), np.dtype(np.uint8)))[1:4]
+    >>> image_layout(BoxSpec(np.zeros((4, 84, 84, 3)), np.full((4, 84, 84, 3), 255), np.dtype(np.uint8)))[1:4]
     (12, 84, 84)
     """
     stacked = len(leaf.shape) - 3
@@ -67,12 +67,12 @@ def picture_layout(leaf: BoxSpec, channels: str = "auto") -> PictureLayout:
         axes = (*range(stacked), *(stacked + axis for axis in ((0, 1, 2) if channels == "first" else (2, 0, 1))))
     *folded, height, width = (leaf.shape[axis] for axis in axes)
     if codes := code_counts(leaf.high.transpose(axes).reshape(-1, height * width), leaf.dtype):
-        return PictureLayout(axes, sum(codes), height, width, 1.0, codes)
-    return PictureLayout(axes, math.prod(folded), height, width, 1.0 / 255.0 if leaf.dtype == np.uint8 else 1.0)
+        return ImageLayout(axes, sum(codes), height, width, 1.0, codes)
+    return ImageLayout(axes, math.prod(folded), height, width, 1.0 / 255.0 if leaf.dtype == np.uint8 else 1.0)
 
 
 def code_counts(high: Array, dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """How many codes each channel of a picture (channels, pixels) has; empty for pictures of brightness.
+    """How many codes each channel of an image (channels, pixels) has; empty for images of brightness.
 
     Bytes whose upper bounds are small and the same for all pixels of a channel are codes, as MiniGrid's are.
     """
@@ -81,7 +81,7 @@ def code_counts(high: Array, dtype: np.dtype[Any]) -> tuple[int, ...]:
     return tuple(int(bound) + 1 for bound in high[:, 0])
 
 
-def is_picture(leaf: LeafSpec) -> bool:
+def is_image(leaf: LeafSpec) -> bool:
     """Bytes or numbers in 0..1 with three axes, or four where frames are stacked."""
     if not isinstance(leaf, BoxSpec) or len(leaf.shape) not in (3, 4):
         return False
@@ -92,21 +92,19 @@ def encoder_for(leaf: LeafSpec, asked: str, channels: str = "auto") -> str:
     """The encoder of an observation: what was asked for, or by `auto` one that fits it."""
     if asked != "auto":
         return asked
-    if not is_picture(leaf):
+    if not is_image(leaf):
         return "flat"
     assert isinstance(leaf, BoxSpec)
-    layout = picture_layout(leaf, channels)
+    layout = image_layout(leaf, channels)
     return "nature" if min(layout.height, layout.width) >= SMALLEST_FOR_NATURE else "grid"
 
 
-def convolved(layout: PictureLayout, encoder: str, name: str) -> list[tuple[int, int, int]]:
-    """(channels, height, width) before the first and after each convolution of a plan; refuses a picture that is too
-    small for it."""
+def plan_sizes(layout: ImageLayout, plan: Sequence[Convolution], encoder: str, name: str) -> list[tuple[int, int, int]]:
+    """(channels, height, width) before the first and after each convolution; refuses an image that is too small."""
     sizes = [(layout.channels, layout.height, layout.width)]
-    for number, convolution in enumerate(PLANS[encoder], 1):
+    for number, convolution in enumerate(plan, 1):
         _, height, width = sizes[-1]
-        size = min(height, width) + 2 * convolution.padding
-        if convolution.kernel > size:
+        if convolution.kernel > min(height, width) + 2 * convolution.padding:
             raise ConfigError(
                 f"observation '{name}' is {layout.height} x {layout.width} pixels, too small for encoder '{encoder}': "
                 f"its convolution {number} looks at {convolution.kernel} x {convolution.kernel} of the {height} x "
@@ -119,8 +117,31 @@ def convolved(layout: PictureLayout, encoder: str, name: str) -> list[tuple[int,
     return sizes
 
 
-def impala_sizes(layout: PictureLayout) -> list[tuple[int, int, int]]:
-    """(channels, height, width) before the first and after each stage of IMPALA, which halves the picture."""
+def only_image(space: SpaceSpec) -> tuple[str, BoxSpec]:
+    """The name and the space of the one image among the observations."""
+    leaves = observation_leaves(space)
+    images = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, BoxSpec) and is_image(leaf)}
+    boxes = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, BoxSpec) and len(leaf.shape) == 3}
+    found = images or boxes
+    if len(found) != 1:
+        raise ConfigError(f"network 'cnn' needs one image (a Box of three axes) to look at, not {len(found)}")
+    return next(iter(found.items()))
+
+
+def convolution_plan(kwargs: Mapping[str, Any]) -> list[Convolution]:
+    """The convolutions of network `cnn`: those of the Nature paper where `kwargs` do not give others."""
+    nature: dict[str, Sequence[int]] = {"channels": (32, 64, 64), "kernels": (8, 4, 3), "strides": (4, 2, 1)}
+    given = {**nature, **kwargs}
+    if unknown := sorted(set(given) - set(nature)):
+        raise ConfigError(f"network 'cnn' has no kwargs {', '.join(unknown)}; it has {', '.join(nature)}")
+    columns = [given[name] for name in nature]
+    if len({len(column) for column in columns}) != 1:
+        raise ConfigError("network 'cnn' needs as many kwargs.channels as kernels and strides")
+    return [Convolution(*row) for row in zip(*columns, strict=True)]
+
+
+def impala_sizes(layout: ImageLayout) -> list[tuple[int, int, int]]:
+    """(channels, height, width) before the first and after each stage of IMPALA, which halves the image."""
     sizes = [(layout.channels, layout.height, layout.width)]
     for filters in IMPALA_FILTERS:
         _, height, width = sizes[-1]
