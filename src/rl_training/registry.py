@@ -351,6 +351,7 @@ wrappers = Registry(
         "normalize_reward": "rl_training.envs.wrappers:NormalizeRewards",
         "pixels": "rl_training.envs.pixels:Pixels",
         "rescale_action": "rl_training.envs.wrappers:rescale_action",
+        "select_observation": "rl_training.envs.partial:SelectObservation",
         "sticky_action": "gymnasium.wrappers:StickyAction",
         "time_aware": "gymnasium.wrappers:TimeAwareObservation",
         "time_limit": "gymnasium.wrappers:TimeLimit",
