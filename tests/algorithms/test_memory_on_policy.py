@@ -136,7 +136,7 @@ def test_rows_that_are_no_transitions_are_not_learnt_from(tmp_path: Any) -> None
 
 
 def test_a_sequence_length_that_does_not_divide_the_rollout_is_refused() -> None:
-    with pytest.raises(ConfigError, match="sequence_length.* 7 does not divide num_steps 24"):
+    with pytest.raises(ConfigError, match=r"sequence_length.* 7 does not divide num_steps 24"):
         parse_config({"algo": "ppo", "env_id": "CartPole-v1", "hparams": {"num_steps": 24, "sequence_length": 7}})
 
 
