@@ -31,7 +31,6 @@ KNOWN: dict[str, str] = {
     "assembly/algorithm.py:import_own": "a path in an AlgorithmSpec, which the registry gave",
     "jax/host.py:import_own": "a path in an AlgorithmSpec, which the registry gave",
     "jax/host.py:import_module": "the module of that path",
-    "jax/models/optimization.py:import_own": "a path of the table of built-in optimisers",
     "jax/programs/disk_cache.py:import_own": "a file of the user's own cache folder, which nobody else can write to",
     "jax/envs/__init__.py:import_own": "a path of the table of built-in environments",
     "envs/factory.py:import_own": "a path of the package",

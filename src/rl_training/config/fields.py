@@ -142,7 +142,7 @@ def root_hints(hparams: Any) -> dict[str, Any]:
 
 
 def describe(hint: Any) -> str:
-    """A type as messages and the reference describe it.
+    """A type in plain words.
 
     >>> describe(tuple[int, ...]), describe(int | None), describe(Literal["sync", "async"])
     ('list of int', 'int or null', 'one of sync, async')

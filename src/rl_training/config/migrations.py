@@ -41,7 +41,7 @@ def from_version_0(tree: Tree) -> Tree:
     nested = tree.get("algorithm")
     algo = tree.get("algo") or (nested.get("name") if isinstance(nested, dict) else nested)
     for section in ("hparams", "algorithm"):
-        if isinstance(tree.get(section), dict) and ":" not in str(algo):  # not for an algorithm outside the package
+        if isinstance(tree.get(section), dict) and ":" not in str(algo):  # others name their own
             new[section] = _renamed(tree[section], section)
     for old, (section, name) in OLD_PLACES.items():
         if old not in tree:

@@ -431,7 +431,7 @@ def steps_for_buffer(size: int, num_steps: int, num_envs: int, *, may_change: bo
 
 
 def builtin_spec(algo: str) -> AlgorithmSpec | None:
-    """The spec of a built-in algorithm; None for any other, so that no user code is imported."""
+    """The spec of one of the package's algorithms; None for any other, so that no user code is imported."""
     if not algorithms.is_builtin(algo):
         return None
     spec: AlgorithmSpec = algorithms.get(algo)

@@ -1,7 +1,7 @@
 """Sweep files: a base config and what the trials change; parsed, fully checked, and expanded into trials.
 
 Three kinds: a grid (`sweep` alone: all combinations), a random search (`num_trials` draws from the lists of `sweep` and
-from `ranges`), and an explicit list (`trials`). No user code is imported.
+from `ranges`), a list (`trials`, written out). No user code is imported.
 """
 
 from __future__ import annotations

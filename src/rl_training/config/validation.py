@@ -1,4 +1,4 @@
-"""Validation of a tree under canonical keys: typed values, or all problems at once, in terms of what the user wrote.
+"""A tree under canonical keys to typed values, or every problem with it at once, in the spelling of the file.
 
 pydantic validates; this file translates its errors to paths, expectations and suggestions. Values with a problem are
 removed and the rest validated again, so that a wrong type does not hide a value out of range beside it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ConfigDict
 
@@ -48,7 +48,13 @@ def check_optimizer(hparams: Any) -> None:
             )
 
 
+@runtime_checkable
+class HasOptimizer(Protocol):
+    """Hyperparameters that choose an optimiser."""
+
+    optimizer: OptimizerConfig
+
+
 def optimizer_type(hparams: Any) -> str:
-    """The name of the optimiser; Adam for hyperparameters that do not mention one."""
-    chosen = getattr(hparams, "optimizer", None)
-    return chosen.type if isinstance(chosen, OptimizerConfig) else ADAM
+    """The name of the optimiser; Adam for hyperparameters that do not choose one."""
+    return hparams.optimizer.type if isinstance(hparams, HasOptimizer) else ADAM

@@ -379,7 +379,7 @@ def test_an_imported_run_that_names_code_is_looked_at_but_not_run_until_that_is_
     assert main(["import", archive]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{tmp_path / 'runs' / run.path.name}\n"
-    assert "asks for what is not part of rl_training (env_id evil_module:Env)" in captured.err
+    assert "asks for code or addresses outside rl_training (env_id evil_module:Env)" in captured.err
     name = run.path.name
     for words in (["eval", name], ["resume", name, "--total-timesteps=128"], ["verify", name]):
         assert main(words) == 2

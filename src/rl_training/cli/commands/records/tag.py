@@ -25,7 +25,7 @@ def run(options: TagOptions) -> int:
     from rl_training.runs.index import record
 
     if not options.tags and not options.remove:
-        raise UsageError("'rl tag' needs tags to add, or --remove with tags to take away")
+        raise UsageError("'rl tag' needs tags to add, or --remove with tags to remove")
     target = find_target(options.target, options.output_dir)
     tagged = {}
     for found in runs_of(target):
