@@ -32,7 +32,7 @@ class SelectObservation(gym.Wrapper[Any, Any, Any, Any]):
         )
 
     def select(self, obs: Any) -> Array:
-        return np.asarray(obs)[self.indices]
+        return np.asarray(np.asarray(obs)[self.indices])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(seed=seed, options=options)
