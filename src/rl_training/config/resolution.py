@@ -163,7 +163,7 @@ def thawed(tree: Any) -> Any:
 
 
 def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
-    """Lists of parts may hold plain names, or be a single part."""
+    """Plain names of parts spelt out: in lists of parts, which may be a single part, and `memory: gru` of a network."""
     for path in PART_LISTS:
         parts = value_at(tree, path)
         if isinstance(parts, str | dict):
@@ -174,6 +174,11 @@ def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
             for key in reversed(path):
                 named = {key: named}
             tree = merged(tree, named)
+    for backbone in ("actor", "critic"):
+        for part in ("encoder", "memory"):
+            name = value_at(tree, ("network", backbone, part))
+            if isinstance(name, str):
+                tree = merged(tree, {"network": {backbone: {part: {"type": name}}}})
     return tree
 
 

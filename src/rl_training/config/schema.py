@@ -96,7 +96,7 @@ Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu", "ident
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """How observations become features before the fully connected layers; a plain name stands for `{type: ...}`."""
+    """Encoders of observations; a plain name stands for `{type: ...}`."""
 
     __pydantic_config__ = SECTION
 
@@ -119,7 +119,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """What a network remembers of the episode, behind its layers; a plain name stands for `{type: ...}`."""
+    """Memory behind the layers; a plain name stands for `{type: ...}`."""
 
     __pydantic_config__ = SECTION
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.config import BackboneConfig
+from rl_training.config.loading import parse_config
 from rl_training.config.networks import encoders_of, spelt_out
 from rl_training.config.schema import EncoderConfig, MemoryConfig
 from rl_training.models.backbones.cnn import ImageEncoder, shifted, to_channels
@@ -85,6 +86,10 @@ class TestShorthands:
     def test_types_that_stand_for_encoders(self) -> None:
         cfg = spelt_out(BackboneConfig(type="impala"))
         assert (cfg.type, cfg.encoder.type, cfg.hidden_dims) == ("mlp", "impala", (64, 64))
+
+    def test_plain_names_of_encoders_and_memories(self) -> None:
+        cfg = parse_config({"algo": "ppo", "network": {"actor": {"memory": "gru", "encoder": "small"}}})
+        assert (cfg.network.actor.memory, cfg.network.actor.encoder) == (MemoryConfig("gru"), EncoderConfig("small"))
 
     def test_a_memory_needs_a_width(self) -> None:
         with pytest.raises(ConfigError, match="network 'gru' needs hidden_dims"):
