@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import rl_training
 from rl_training.assembly.build import build_trainer
 from rl_training.config.loading import parse_config
 from rl_training.testing import check_algorithm
@@ -154,3 +155,30 @@ def test_the_other_on_policy_algorithms_conform_with_memory(algo: str) -> None:
 
 def test_memory_and_state_dependent_exploration_share_the_carry() -> None:
     check_algorithm("ppo", environments=["Pendulum-v1"], hparams={"use_sde": True}, config={"network": network("gru")})
+
+
+def test_predict_remembers_each_row_of_a_batch(tmp_path: Any) -> None:
+    """A batch of three is three policies that remember for themselves; `reset` makes single rows forget."""
+    cfg = {
+        "algo": "ppo",
+        "env_id": "CartPole-v1",
+        "output_dir": str(tmp_path),
+        "network": network("gru"),
+        "env": {"num_envs": 2},
+        "hparams": {"num_steps": 8},
+        "training": {"total_timesteps": 16, "num_eval_episodes": 0},
+        "logging": {"terminal": False},
+    }
+    run = rl_training.train(cfg).run_dir
+    rng = np.random.default_rng(0)
+    steps = rng.standard_normal((6, 3, 4)).astype(np.float32)
+    together = rl_training.load(run)
+    alone = [rl_training.load(run) for _ in range(3)]
+    for t, rows in enumerate(steps):
+        if t == 3:
+            together.reset(np.array([False, True, False]))
+            alone[1].reset()
+        together.predict(rows)
+        for i, policy in enumerate(alone):
+            policy.predict(rows[i])
+            np.testing.assert_allclose(together._carry["actor/hidden"][i], policy._carry["actor/hidden"][0], atol=1e-6)
