@@ -308,8 +308,10 @@ wrappers = Registry(
     {
         "action_mask": "rl_training.envs.masks:ActionMask",
         "action_repeat": "rl_training.envs.action_repeat:ActionRepeat",
+        "atari": "rl_training.envs.atari:Atari",
         "clip_action": "gymnasium.wrappers:ClipAction",
         "clip_reward": "rl_training.envs.wrappers:clip_reward",
+        "dm_control": "gymnasium.wrappers:FlattenObservation",
         "episode_statistics": "gymnasium.wrappers:RecordEpisodeStatistics",
         "flatten_observation": "gymnasium.wrappers:FlattenObservation",
         "frame_stack": "rl_training.envs.wrappers:FrameStack",

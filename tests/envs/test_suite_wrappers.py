@@ -11,10 +11,11 @@ from gymnasium import spaces
 
 from rl_training.config import EnvConfig, WrapperConfig
 from rl_training.envs import make_env, replay_is_exact, space_spec
-from rl_training.envs.action_repeat import FRAMES_INFO, ActionRepeat
+from rl_training.envs.action_repeat import ActionRepeat
 from rl_training.envs.minigrid import WORDS, word_numbers
 from rl_training.envs.pixels import resized
 from rl_training.envs.probes import RepeatPrevious
+from rl_training.envs.step_infos import ENV_FRAMES
 from rl_training.numerics.pictures import picture_layout
 from rl_training.types import BoxSpec, DictSpec, EnvError
 
@@ -92,9 +93,9 @@ class TestActionRepeat:
 
     def test_steps_of_the_environment_are_told(self) -> None:
         env = ActionRepeat(Ramp(5), 3)
-        assert env.reset()[1][FRAMES_INFO] == 0
+        env.reset()
         infos = [env.step(0)[4] for _ in range(2)]
-        assert [info[FRAMES_INFO] for info in infos] == [3, 5]
+        assert [info[ENV_FRAMES] for info in infos] == [3, 2]
         assert [info["time"] for info in infos] == [3, 5]
 
     def test_zero_times_are_refused(self) -> None:

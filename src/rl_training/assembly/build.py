@@ -22,6 +22,7 @@ from rl_training.data.priorities import Priorities
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.storage import check_rollout_memory, fit_capacity, layout, row_bytes
 from rl_training.envs import make_env, make_vector_env, space_spec
+from rl_training.envs.factory import check_evaluation_spaces
 from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec, supports_anything
 from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule, block_steps
@@ -147,6 +148,8 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None) -> HostTrainer:
     env = make_vector_env(cfg, env_fn=env_fn)
     try:
         observation_space, action_space = space_spec(env.single_observation_space), space_spec(env.single_action_space)
+        if cfg.training.num_eval_episodes:
+            check_evaluation_spaces(cfg, env, env_fn)
         if spec.kind != "static":
             warn_of_pictures(cfg, observation_space)
         algorithm = build_algorithm(cfg, spec, hparams, observation_space, action_space, guard)

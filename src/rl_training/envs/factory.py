@@ -20,11 +20,13 @@ from gymnasium.wrappers import TimeLimit
 
 from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import suites
+from rl_training.envs.atari import atari_entry
 from rl_training.envs.box2d import free_shapes
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.masks import with_action_mask
 from rl_training.envs.native import make_native
-from rl_training.envs.spaces import convert_spaces
+from rl_training.envs.rendering import prepare_rendering
+from rl_training.envs.spaces import Space, convert_spaces, space_spec
 from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
@@ -62,13 +64,16 @@ class EnvThunk:
 
     def __call__(self) -> EpisodeLog:
         import_plugins(self.plugins)
-        env = suites.make_replayable(build_base(self.env, self.cfg, self.render_mode))
+        atari_entry(self.cfg)
+        render_mode = self.render_mode or wanted_render_mode(self.cfg.wrappers)
+        env = suites.make_replayable(build_base(self.env, self.cfg, render_mode))
         env = apply_wrappers(env, self.cfg.wrappers, training=self.training)
         env = with_action_mask(convert_spaces(env))
         if self.cfg.frame_stack > 1:
             env = FrameStack(env, self.cfg.frame_stack)
         seed = self.seed if self.training else evaluation_root(self.seed)
-        return EpisodeLog(env, seed=seed, index=self.index, strategy=suites.strategy_of(env))
+        strategy, reseed_steps = suites.strategy_of(env), suites.reseed_steps_of(env)
+        return EpisodeLog(env, seed=seed, index=self.index, strategy=strategy, reseed_steps=reseed_steps)
 
 
 def evaluation_root(seed: int) -> int:
@@ -98,6 +103,8 @@ def make_env(
 def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None) -> Env:
     """The environment itself with its time limit, or one error that says what is wrong."""
     name = _name_of(env)
+    if render_mode is not None:
+        prepare_rendering()
     source = suites.find(env)
     kwargs = dict(cfg.kwargs)
     if "max_episode_steps" in kwargs:
@@ -173,6 +180,12 @@ def apply_wrappers(env: Env, stack: Iterable[WrapperConfig], *, training: bool =
             continue
         env = _apply(env, config)
     return env
+
+
+def wanted_render_mode(stack: Iterable[WrapperConfig]) -> str | None:
+    """The render mode that a wrapper needs the environment to be built with; a class says so in `wants_render_mode`."""
+    modes = (getattr(wrappers.get(config.name), "wants_render_mode", None) for config in stack)
+    return next((mode for mode in modes if mode is not None), None)
 
 
 def _apply(env: Env, config: WrapperConfig) -> Env:
@@ -258,6 +271,29 @@ def make_vector_env(
     if state is not None:
         vector.load_state_dict(state)
     return vector  # type: ignore[no-any-return]
+
+
+def check_evaluation_spaces(cfg: TrainConfig, vector: Vector, env_fn: Callable[[], Env] | None = None) -> None:
+    """Refuse a run whose evaluation would see other spaces than its training.
+
+    They can differ where training uses a native vector environment or wrappers that evaluation leaves out; only then is
+    an evaluation environment built and looked at.
+    """
+    if cfg.env.vectorization != "native" and not any(wrapper.train_only for wrapper in cfg.env.wrappers):
+        return
+    env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
+    env.close()
+    pairs: tuple[tuple[str, Space, Space], ...] = (
+        ("observations", vector.single_observation_space, env.observation_space),
+        ("actions", vector.single_action_space, env.action_space),
+    )
+    for what, training, evaluation in pairs:
+        if space_spec(training) != space_spec(evaluation):
+            raise ConfigError(
+                f"environment '{cfg.env_id}': {what} of training are {training}, those of evaluation {evaluation}; "
+                "make them the same (env.vectorization: sync, no train_only on wrappers that change spaces), or set "
+                "training.num_eval_episodes: 0"
+            )
 
 
 def _workers(thunks: list[EnvThunk], cfg: EnvConfig) -> Vector:

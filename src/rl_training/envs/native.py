@@ -1,7 +1,8 @@
 """Vector environments that a suite brings itself: all sub-environments in one call, such as Gymnasium's NumPy CartPole.
 
 They keep their own autoreset mode (see `metadata`); the collector handles each. They cannot take wrappers per
-environment, and have one random generator for all, seeded once from the run's stream ("env", 0).
+environment, and have one random generator for all, seeded once from the run's stream ("env", 0). ALE's is another
+matter: see `atari_native`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rl_training.config.schema import EnvConfig
 from rl_training.envs import suites
+from rl_training.envs.atari_native import NativeAtari, make_native_atari
 from rl_training.envs.episode_log import as_arrays
 from rl_training.envs.spaces import space_spec
 from rl_training.registry import check_kwargs
@@ -110,9 +112,12 @@ class NativeVectorEnv(VectorWrapper):
 
 def make_native(
     source: suites.Source, cfg: EnvConfig, num_envs: int, seed: int, render_mode: str | None = None
-) -> NativeVectorEnv:
+) -> NativeVectorEnv | NativeAtari:
     """The suite's own vector environment, or a ConfigError that says what to use instead."""
     cure = "set env.vectorization to sync or async"
+    suite = suites.suite_of(source) if isinstance(source, EnvSpec) else None
+    if isinstance(source, EnvSpec) and suite is not None and suite.name == "atari":
+        return make_native_atari(source, cfg, num_envs, seed)
     if not isinstance(source, EnvSpec) or source.vector_entry_point is None:
         name = source.id if isinstance(source, EnvSpec) else getattr(source, "__qualname__", str(source))
         raise ConfigError(f"environment '{name}' has no native vector environment; {cure}")
@@ -124,7 +129,6 @@ def make_native(
         kwargs["max_episode_steps"] = cfg.max_episode_steps
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
-    suite = suites.suite_of(source)
     try:
         _check(source, {**source.kwargs, **kwargs})
         env = gym.make_vec(source, num_envs, vectorization_mode="vector_entry_point", **kwargs)

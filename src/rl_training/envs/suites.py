@@ -16,6 +16,7 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, registry
 
+from rl_training.envs.rendering import prepare_rendering
 from rl_training.registry import did_you_mean, environments
 from rl_training.runs.names import env_fn_of
 from rl_training.trust.consent import require
@@ -45,13 +46,24 @@ class Suite:
     """Older versions stay usable, because published results name them."""
     render_extra: str | None = None
     """Extra that rendering needs."""
+    reseed_steps: int = 0
+    """Where seeding a reset is expensive: a reset is seeded only after so many steps since the last seeded one."""
+    draws_with_gl: bool = False
+    """Rendering needs OpenGL, whose library is chosen when the suite is imported."""
 
 
 SUITES = (
     Suite("classic control", ("gymnasium.envs.classic_control",), render_extra="classic"),
     Suite("toy text", ("gymnasium.envs.toy_text",), render_extra="classic"),
     Suite("box2d", ("gymnasium.envs.box2d",), extra="box2d", package="Box2D", render_extra="box2d"),
-    Suite("mujoco", ("gymnasium.envs.mujoco",), extra="mujoco", package="mujoco", keeps_old_versions=True),
+    Suite(
+        "mujoco",
+        ("gymnasium.envs.mujoco",),
+        extra="mujoco",
+        package="mujoco",
+        keeps_old_versions=True,
+        draws_with_gl=True,
+    ),
     Suite(
         "atari",
         ("ale_py",),
@@ -59,8 +71,9 @@ SUITES = (
         package="ale_py",
         ids=r"ALE/.*|\w+(NoFrameskip|Deterministic)-v\d+",
         keeps_old_versions=True,
+        reseed_steps=10_000,  # a seeded reset reloads the ROM: 0.1 s, against some 8 s for as many steps
     ),
-    Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*"),
+    Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*", draws_with_gl=True),
     Suite("minigrid", ("minigrid",), extra="minigrid", package="minigrid", ids=r"(MiniGrid|BabyAI)-.*"),
     Suite("jax", ("gymnasium.envs.phys2d", "gymnasium.envs.tabular"), extra="jax", package="jax"),
     Suite("probes", tuple(f"rl_training.envs.probes.{name}" for name in ("control", "goals", "memory"))),
@@ -121,6 +134,8 @@ def find_spec(env_id: str) -> EnvSpec:
         require("environment", env_id)
     if newest is not None and not (suite and suite.keeps_old_versions):
         raise ConfigError(f"environment '{env_id}' is an old version; use '{newest.id}'{_limit_hint(spec, newest)}")
+    if suite is not None and suite.draws_with_gl:
+        prepare_rendering()
     spec = copy.copy(spec)
     spec.order_enforce = False  # EpisodeLog refuses a step without a reset, one layer less
     return spec
@@ -136,6 +151,8 @@ def _register_suite_of(env_id: str) -> None:
     for suite in SUITES:
         if suite.ids is None or suite.package is None or not re.fullmatch(suite.ids, env_id):
             continue
+        if suite.draws_with_gl:
+            prepare_rendering()
         try:
             module = importlib.import_module(suite.package)
         except ImportError as error:
@@ -235,6 +252,13 @@ def strategy_of(env: Env) -> Strategy:
             break
         layer = layer.env
     return "restart" if layer.spec is not None and layer.spec.nondeterministic else "replay"
+
+
+def reseed_steps_of(env: Env) -> int:
+    """Steps from one seeded reset to the next; 0 where every reset is seeded."""
+    spec = env.unwrapped.spec
+    suite = suite_of(spec) if spec else None
+    return suite.reseed_steps if suite else 0
 
 
 class FreshWorld(gym.Wrapper[Any, Any, Any, Any]):

@@ -144,6 +144,7 @@ class OffPolicyTrainer(Trainer):
 
 def add(totals: CollectStats, stats: CollectStats) -> None:
     totals.env_steps += stats.env_steps
+    totals.env_frames = stats.env_frames
     totals.episodes += stats.episodes
     totals.acting_seconds += stats.acting_seconds
     totals.env_seconds += stats.env_seconds

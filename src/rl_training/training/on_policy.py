@@ -76,10 +76,12 @@ def prefixed(prefix: str, metrics: Metrics) -> Metrics:
 
 
 def rollout_metrics(stats: CollectStats) -> Metrics:
-    """Episodes that ended in this rollout; absent where none did."""
+    """Episodes that ended in this rollout, absent where none did, and frames where the environment counts them."""
+    frames = {"rollout/env_frames": stats.env_frames} if stats.env_frames else {}
     if not stats.episodes:
-        return {}
+        return frames
     metrics: Metrics = {
+        **frames,
         "rollout/return_mean": float(np.mean(stats.returns)),
         "rollout/length_mean": float(np.mean([episode.length for episode in stats.episodes])),
         "rollout/episodes": len(stats.episodes),
