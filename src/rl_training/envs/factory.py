@@ -20,17 +20,19 @@ from gymnasium.wrappers import TimeLimit
 
 from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import suites
-from rl_training.envs.atari import atari_entry
 from rl_training.envs.box2d import free_shapes
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.masks import with_action_mask
 from rl_training.envs.native import make_native
-from rl_training.envs.rendering import prepare_rendering
+from rl_training.envs.preprocessing.atari import atari_entry
+from rl_training.envs.preprocessing.rendering import prepare_rendering
 from rl_training.envs.spaces import Space, convert_spaces, space_spec
 from rl_training.envs.suites import Env
 from rl_training.envs.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
 from rl_training.registry import check_kwargs, import_own, import_plugins, is_jax_env, parameters_of, wrappers
+from rl_training.runs.spaces import describe as describe_space
+from rl_training.runs.spaces import fits
 from rl_training.seeding import stream
 from rl_training.system.error_text import describe
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
@@ -288,12 +290,16 @@ def check_evaluation_spaces(cfg: TrainConfig, vector: Vector, env_fn: Callable[[
         ("actions", vector.single_action_space, env.action_space),
     )
     for what, training, evaluation in pairs:
-        if space_spec(training) != space_spec(evaluation):
-            raise ConfigError(
-                f"environment '{cfg.env_id}': {what} of training are {training}, those of evaluation {evaluation}; "
-                "make them the same (env.vectorization: sync, no train_only on wrappers that change spaces), or set "
-                "training.num_eval_episodes: 0"
-            )
+        ours, theirs = space_spec(training), space_spec(evaluation)
+        if fits(ours, theirs, bounds=what == "actions"):
+            continue
+        texts = (describe_space(ours), describe_space(theirs))
+        one, other = texts if texts[0] != texts[1] else (str(training), str(evaluation))
+        raise ConfigError(
+            f"environment '{cfg.env_id}': {what} of training are {one}, those of evaluation {other}; make them the "
+            "same (env.vectorization: sync, no train_only on wrappers that change spaces), or set "
+            "training.num_eval_episodes: 0"
+        )
 
 
 def _workers(thunks: list[EnvThunk], cfg: EnvConfig) -> Vector:

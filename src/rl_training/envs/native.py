@@ -18,8 +18,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rl_training.config.schema import EnvConfig
 from rl_training.envs import suites
-from rl_training.envs.atari_native import NativeAtari, make_native_atari
 from rl_training.envs.episode_log import as_arrays
+from rl_training.envs.preprocessing.atari_native import NativeAtari, make_native_atari
 from rl_training.envs.spaces import space_spec
 from rl_training.registry import check_kwargs
 from rl_training.seeding import generator_state, set_generator_state, stream

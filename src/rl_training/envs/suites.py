@@ -16,7 +16,7 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, registry
 
-from rl_training.envs.rendering import prepare_rendering
+from rl_training.envs.preprocessing.rendering import prepare_rendering
 from rl_training.registry import did_you_mean, environments
 from rl_training.runs.names import env_fn_of
 from rl_training.trust.consent import require

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.envs.step_infos import frames_of, learner_view
+from rl_training.envs.preprocessing.step_infos import frames_of, learner_view
 from rl_training.guards import Guard
 from rl_training.numerics.gsde import carry_like
 from rl_training.seeding import generator_state, set_generator_state

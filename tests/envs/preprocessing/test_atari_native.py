@@ -13,7 +13,7 @@ from rl_training.checkpointing.state_tree import flatten, unflatten
 from rl_training.config.loading import parse_config
 from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import make_vector_env
-from rl_training.envs.step_infos import frames_of, learner_view
+from rl_training.envs.preprocessing.step_infos import frames_of, learner_view
 from rl_training.trainer import resume, train
 from rl_training.types import ConfigError, EnvError
 
@@ -89,9 +89,7 @@ def test_games_are_truncated_after_the_same_frame() -> None:
         make_vector_env(
             TrainConfig(
                 env_id="BreakoutNoFrameskip-v4",
-                env=EnvConfig(
-                    num_envs=2, vectorization=how, max_episode_steps=50, wrappers=(WrapperConfig("atari"),)
-                ),
+                env=EnvConfig(num_envs=2, vectorization=how, max_episode_steps=50, wrappers=(WrapperConfig("atari"),)),
             )
         )
         for how in ("native", "sync")

@@ -12,8 +12,8 @@ from gymnasium.wrappers import TimeLimit
 
 from rl_training.config.schema import EnvConfig, WrapperConfig
 from rl_training.envs import make_env
-from rl_training.envs.atari import Atari, AtariOptions, NoopDraws, emulator_seed
-from rl_training.envs.step_infos import ENV_FRAMES, LEARNING_REWARD, LIFE_LOST
+from rl_training.envs.preprocessing.atari import Atari, AtariOptions, NoopDraws, emulator_seed
+from rl_training.envs.preprocessing.step_infos import ENV_FRAMES, LEARNING_REWARD, LIFE_LOST
 from rl_training.types import ConfigError, EnvError
 
 

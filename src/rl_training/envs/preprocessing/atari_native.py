@@ -14,10 +14,10 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from rl_training.config.schema import EnvConfig
-from rl_training.envs.atari import AtariOptions, atari_entry, check_frameskip, emulator_seed
 from rl_training.envs.episode_log import as_arrays, same_bits
 from rl_training.envs.native_log import NativeLog
-from rl_training.envs.step_infos import ENV_FRAMES, LEARNING_REWARD, LIFE_LOST
+from rl_training.envs.preprocessing.atari import AtariOptions, atari_entry, check_frameskip, emulator_seed
+from rl_training.envs.preprocessing.step_infos import ENV_FRAMES, LEARNING_REWARD, LIFE_LOST
 from rl_training.envs.suites import suite_of
 from rl_training.seeding import reset_seed
 from rl_training.types import Array, ConfigError, EnvError, StateDict

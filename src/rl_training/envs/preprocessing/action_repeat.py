@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rl_training.envs.step_infos import ENV_FRAMES
+from rl_training.envs.preprocessing.step_infos import ENV_FRAMES
 from rl_training.envs.suites import Env
 from rl_training.types import EnvError
 

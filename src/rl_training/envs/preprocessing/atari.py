@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rl_training.config.schema import EnvConfig, WrapperConfig
-from rl_training.envs.step_infos import ENV_FRAMES, LEARNING_REWARD, LIFE_LOST
+from rl_training.envs.preprocessing.step_infos import ENV_FRAMES, LEARNING_REWARD, LIFE_LOST
 from rl_training.envs.suites import Env
 from rl_training.registry import check_kwargs
 from rl_training.types import ConfigError, EnvError
