@@ -8,7 +8,11 @@ SELECTION = (
     Option("by", "put all runs together and split them by these keys, such as algorithm", "KEY,KEY"),
     Option("unfinished", "runs of groups, sweeps and filters count even if they are not finished"),
 )
-METRICS = Option("metrics", "what to compare; with a minus sign low is good (default reward)", "A,B")
+METRICS = Option(
+    "metrics",
+    "what to compare (default reward; hns: human-normalised Atari scores); with a minus sign low is good",
+    "A,B",
+)
 NOTES = (
     "RUN is a run, a group of seeds, a sweep (one entry per trial) or a filter as in 'rl list'; each is an entry of "
     "its own unless --by splits them. 'latest', 'latest-group' and 'latest-sweep' are the newest. A metric is reward, "

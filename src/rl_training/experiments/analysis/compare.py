@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from rl_training.experiments.analysis.config_differences import Differences, config_differences, mixed
-from rl_training.experiments.analysis.curves import Curve, align, read_curve
+from rl_training.experiments.analysis.curves import Curve, align
 from rl_training.experiments.analysis.entries import Entry, Run, Selection
+from rl_training.experiments.analysis.metric import Metric, parse_metric
 from rl_training.experiments.analysis.statistics import (
     Estimate,
     curve_band,
@@ -27,9 +28,8 @@ from rl_training.experiments.analysis.statistics import (
     probability_of_improvement,
 )
 from rl_training.experiments.keeping.filters import find_key
-from rl_training.runs.index import REWARDS
 from rl_training.seeding import stream
-from rl_training.types import Array, ConfigError
+from rl_training.types import Array
 
 SCHEMA = 1
 MAX_PAIRED = 10
@@ -38,26 +38,6 @@ MAX_FIELDS = 5
 """Fields that a note names."""
 NUM_LEVELS = 101
 OVERALL = "all environments"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What runs are compared by."""
-
-    name: str
-    """As it was asked for, without the minus sign."""
-    logged: str | None
-    """Its name in the log; None for a column of the index, which has no curve."""
-    low_is_good: bool
-
-    def score(self, run: Run) -> float | None:
-        """The final value of a run; None where it has none, or none that is a number."""
-        value = run.row["results"].get(self.logged) if self.logged else find_key(self.name).of(run.row)
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-    def oriented(self, scores: Array) -> Array:
-        """Scores of which more is better."""
-        return -scores if self.low_is_good else scores
 
 
 @dataclass(frozen=True)
@@ -110,13 +90,18 @@ class MetricResult:
     """One for each entry and environment."""
     overall: tuple[Summary, ...]
     """With several environments: over those that every entry has, scaled so that in each the worst run is 0, the best
-    1."""
+    1; human-normalised scores as they are."""
     thresholds: Mapping[str, float]
     improvements: tuple[Improvement, ...]
     levels: tuple[float, ...]
     profiles: tuple[Profile, ...]
     curves: Mapping[tuple[str, str], Sequence[Curve]] = field(repr=False)
     """By entry and environment; for drawing."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the numbers over all environments are shares of the way from the worst run to the best."""
+        return bool(self.overall) and not self.metric.is_human_normalized
 
     @property
     def headline(self) -> tuple[Summary, ...]:
@@ -151,7 +136,7 @@ class Comparison:
 def compare(
     selection: Selection, metrics: Sequence[str] = ("reward",), *, threshold: float | None = None
 ) -> Comparison:
-    """Compare entries by metrics, with aliases as in `rl list`: `reward`, `loss`, a logged name, a column.
+    """Compare entries by metrics, with aliases as in `rl list`: `reward`, `loss`, `hns`, a logged name, a column.
 
     With a minus sign in front low is good, as it is of every loss. `threshold`: env steps are counted until this score.
     """
@@ -169,23 +154,6 @@ def compare(
             notes.append(f"{entry.label}: its own runs differ in {shown}")
     costs = tuple(_cost(entry) for entry in entries)
     return Comparison(entries, tuple(results), costs, tuple(notes), config_differences(entries))
-
-
-def parse_metric(typed: str, runs: Sequence[Run]) -> Metric:
-    """`reward` is the evaluation where every run has one, else the training episodes; ConfigError for no number."""
-    name = typed.removeprefix("-").strip()
-    key = find_key(name)
-    low_is_good = typed.startswith("-") or name.endswith("loss")
-    if key.column == "reward":
-        return Metric(
-            "reward", next((n for n in REWARDS if all(n in r.row["results"] for r in runs)), REWARDS[0]), False
-        )
-    if key.column == "loss":
-        return Metric("loss", "train/loss", True)
-    metric = Metric(name, name if key.column == "results" else None, low_is_good)
-    if all(metric.score(run) is None for run in runs):
-        raise ConfigError(f"no run has a number for '{name[:80]}'; `rl show RUN` lists the metrics of a run")
-    return metric
 
 
 def steps_to(curve: Curve, threshold: float, *, low_is_good: bool = False) -> float:
@@ -229,7 +197,8 @@ def _compare_by(metric: Metric, entries: Sequence[Entry], threshold: float | Non
     several = len(tasks) > 1
     if len(common) < len(tasks) and len(labels) > 1:
         notes.append(f"{len(common)} of {len(tasks)} environments are common to all entries; only those are summed up")
-    good = _scaled(metric, scores) if several else {place: metric.oriented(values) for place, values in scores.items()}
+    scaled = several and not metric.is_human_normalized
+    good = _scaled(metric, scores) if scaled else {place: metric.oriented(values) for place, values in scores.items()}
     strata = {label: [good[label, task] for task in common] for label in labels if common}
     levels = _levels([values for tasks_of_one in strata.values() for values in tasks_of_one])
     return MetricResult(
@@ -238,7 +207,7 @@ def _compare_by(metric: Metric, entries: Sequence[Entry], threshold: float | Non
         tuple(_summary(label, OVERALL, strata[label]) for label in strata if several),
         thresholds,
         _improvements(labels, good),
-        tuple((levels if several else metric.oriented(levels)).tolist()),
+        tuple((levels if scaled else metric.oriented(levels)).tolist()),
         tuple(_profile(label, strata[label], levels) for label in strata),
         curves,
     )
@@ -249,7 +218,7 @@ def _curves(
 ) -> dict[tuple[str, str], list[Curve]]:
     if metric.logged is None:
         return {}
-    found = {place: [read_curve(run.path, metric.logged) for run, _ in scored] for place, scored in runs.items()}
+    found = {place: [metric.curve(run) for run, _ in scored] for place, scored in runs.items()}
     curves = {place: [curve for curve in group if len(curve.steps)] for place, group in found.items()}
     if missing := sum(map(len, found.values())) - sum(map(len, curves.values())):
         notes.append(f"{missing} runs have no log of {metric.name} (cleaned up?): they are not in its curves")
