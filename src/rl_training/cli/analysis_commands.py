@@ -10,7 +10,7 @@ SELECTION = (
 )
 METRICS = Option(
     "metrics",
-    "what to compare (default reward; hns: human-normalised Atari scores); with a minus sign low is good",
+    "what to compare (default reward; hns is human-normalised); with a minus sign low is good",
     "A,B",
 )
 NOTES = (
