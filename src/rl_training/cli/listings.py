@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from rl_training.cli.arguments import Arguments
 from rl_training.cli.output import bold, note, print_json, stdout_for_the_result, table
 
+MAX_IDS = 30
+"""Ids of a suite that are shown where no filter is given."""
+
 if TYPE_CHECKING:
     from rl_training.hparams.base import AlgorithmSpec
 
@@ -84,11 +87,16 @@ def envs_command(arguments: Arguments) -> int:
         needs = f"  (needs pip install 'rl-training[{missing[name]}]')" if name in missing else ""
         if ids or (needs and not arguments.positional):
             print(bold(name) + needs)
-            print_wrapped(ids)
+            print_wrapped(ids if arguments.positional else shortened(ids))
     if wrappers:
         print(bold("wrappers") + "  (for env.wrappers)")
         print_wrapped(wrappers)
     return 0
+
+
+def shortened(ids: list[str]) -> list[str]:
+    """The first ids of a large suite, and how many there are more."""
+    return ids if len(ids) <= MAX_IDS + 1 else [*ids[:MAX_IDS], f"... and {len(ids) - MAX_IDS} more: rl envs FILTER"]
 
 
 def matching(names: Iterable[str], arguments: Arguments) -> list[str]:

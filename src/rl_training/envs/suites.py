@@ -11,6 +11,7 @@ import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -79,6 +80,8 @@ SUITES = (
     Suite("probes", tuple(f"rl_training.envs.probes.{name}" for name in ("control", "goals", "memory"))),
 )
 
+ADAPTERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0", "dm_control/compatibility-env-v0"})
+"""Ids of shimmy that stand for no environment but take one."""
 # Gymnasium's own wrappers that carry state over a reset: a replay of the open episode cannot rebuild them
 STATEFUL_WRAPPERS = frozenset({"NormalizeObservation", "NormalizeReward"})
 
@@ -149,15 +152,19 @@ def _is_refusal(entry_point: Callable[..., Any]) -> bool:
 def _register_suite_of(env_id: str) -> None:
     """Import the package that registers ids of this form, or say how to install it."""
     for suite in SUITES:
-        if suite.ids is None or suite.package is None or not re.fullmatch(suite.ids, env_id):
-            continue
-        if suite.draws_with_gl:
-            prepare_rendering()
-        try:
-            module = importlib.import_module(suite.package)
-        except ImportError as error:
-            raise missing_extra(env_id, suite.extra, error) from error
-        gym.register_envs(module)
+        if suite.ids is not None and re.fullmatch(suite.ids, env_id):
+            try:
+                _register(suite)
+            except ImportError as error:
+                raise missing_extra(env_id, suite.extra, error) from error
+
+
+def _register(suite: Suite) -> None:
+    """Import the package of a suite, which registers its ids."""
+    assert suite.package is not None
+    if suite.draws_with_gl:
+        prepare_rendering()
+    gym.register_envs(importlib.import_module(suite.package))
 
 
 def _split(env_id: str) -> tuple[str, int | None]:
@@ -204,9 +211,15 @@ def _limit_hint(old: EnvSpec, new: EnvSpec) -> str:
 
 def suite_of(spec: EnvSpec) -> Suite | None:
     """The family a spec belongs to, by its entry point."""
-    entry_point = spec.entry_point
-    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
-    return next((suite for suite in SUITES if module.startswith(suite.modules)), None)
+    return next((suite for suite in SUITES if _module_of(spec.entry_point).startswith(suite.modules)), None)
+
+
+def _module_of(entry_point: Any) -> str:
+    """Where an entry point is defined: of its own text, of a function, or of the function in a `partial`."""
+    if isinstance(entry_point, str):
+        return entry_point
+    function = entry_point.func if isinstance(entry_point, partial) else entry_point
+    return str(getattr(function, "__module__", ""))
 
 
 def is_built_in(spec: EnvSpec) -> bool:
@@ -214,8 +227,7 @@ def is_built_in(spec: EnvSpec) -> bool:
     suite = suite_of(spec)
     if suite is None or (suite.ids is not None and not re.fullmatch(suite.ids, spec.id)):
         return False
-    points = (spec.entry_point, spec.vector_entry_point)
-    modules = [point if isinstance(point, str) else getattr(point, "__module__", "") for point in points if point]
+    modules = [_module_of(point) for point in (spec.entry_point, spec.vector_entry_point) if point]
     return all(re.match(rf"({'|'.join(map(re.escape, suite.modules))})([.:]|$)", module) for module in modules)
 
 
@@ -313,20 +325,27 @@ def reward_threshold(env_id: str) -> float | None:
     return None if threshold is None else float(threshold)
 
 
+def _is_installed(suite: Suite) -> bool:
+    return suite.package is not None and importlib.util.find_spec(suite.package) is not None
+
+
 def list_envs() -> list[SuiteListing]:
-    """Every known id by suite, newest versions only, the user's registered ones last. Imports no suite."""
+    """Every known id by suite, newest versions only, the user's registered ones last.
+
+    Suites whose ids are known only when they are imported are imported, where they are installed.
+    """
+    missing = {suite.name: suite.extra for suite in SUITES if suite.package is not None and not _is_installed(suite)}
+    for suite in SUITES:
+        if suite.ids is not None and suite.name not in missing:
+            _register(suite)
     by_suite: dict[str, list[str]] = {suite.name: [] for suite in SUITES}
     by_suite["registered"] = []
     for name in environments.names():
         by_suite["jax" if environments.is_builtin(name) else "registered"].append(name)
     for env_id in _newest_ids():
-        suite = suite_of(registry[env_id])
-        by_suite[suite.name if suite else "registered"].append(env_id)
-    missing = {
-        suite.name: suite.extra
-        for suite in SUITES
-        if suite.package is not None and importlib.util.find_spec(suite.package) is None
-    }
+        family = suite_of(registry[env_id])
+        if env_id not in ADAPTERS:
+            by_suite[family.name if family else "registered"].append(env_id)
     return [
         SuiteListing(name, tuple(ids), missing.get(name)) for name, ids in by_suite.items() if ids or name in missing
     ]
