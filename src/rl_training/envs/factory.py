@@ -113,6 +113,8 @@ def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None
         raise ConfigError("env.kwargs: max_episode_steps is a setting of its own: env.max_episode_steps")
     suite = suites.suite_of(source) if isinstance(source, EnvSpec) else None
     try:
+        if suite is not None:
+            suites.prepare(suite)
         with warnings.catch_warnings():
             # Box2D's import warns from C about SWIG's types; where warnings are errors, that crashes the interpreter
             warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)

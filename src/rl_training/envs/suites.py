@@ -137,8 +137,6 @@ def find_spec(env_id: str) -> EnvSpec:
         require("environment", env_id)
     if newest is not None and not (suite and suite.keeps_old_versions):
         raise ConfigError(f"environment '{env_id}' is an old version; use '{newest.id}'{_limit_hint(spec, newest)}")
-    if suite is not None and suite.draws_with_gl:
-        prepare_rendering()
     spec = copy.copy(spec)
     spec.order_enforce = False  # EpisodeLog refuses a step without a reset, one layer less
     return spec
@@ -162,9 +160,18 @@ def _register_suite_of(env_id: str) -> None:
 def _register(suite: Suite) -> None:
     """Import the package of a suite, which registers its ids."""
     assert suite.package is not None
+    prepare(suite)
+    gym.register_envs(importlib.import_module(suite.package))
+
+
+def prepare(suite: Suite) -> None:
+    """What must be settled before the library of a suite is used: how MuJoCo draws, and that ALE does not greet."""
     if suite.draws_with_gl:
         prepare_rendering()
-    gym.register_envs(importlib.import_module(suite.package))
+    if suite.package == "ale_py":
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def _split(env_id: str) -> tuple[str, int | None]:
