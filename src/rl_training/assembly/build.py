@@ -23,6 +23,7 @@ from rl_training.assembly.lanes import check_supported, lane_of
 from rl_training.config.schema import TrainConfig
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.envs import make_vector_env, space_spec
+from rl_training.envs.factory import check_evaluation_spaces
 from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec
 from rl_training.hparams.off_policy import block_steps
@@ -89,6 +90,8 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None, wrap: Wrap = lambd
     env = make_vector_env(cfg, env_fn=env_fn)
     try:
         spaces = space_spec(env.single_observation_space), space_spec(env.single_action_space)
+        if cfg.training.num_eval_episodes:
+            check_evaluation_spaces(cfg, env, env_fn)
         algorithm = build_algorithm(cfg, spec, hparams, *spaces, guard)
         rng, info_keys = Streams(cfg.seed)("actions"), cfg.logging.info_keys
         collector = Collector(env, algorithm.policy, rng, info_keys=info_keys, guard=guard)

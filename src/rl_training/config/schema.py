@@ -65,7 +65,8 @@ class EnvConfig:
     vectorization: Literal["sync", "async", "native"] = "sync"
     """sync steps them in this process; async in worker processes; native uses the suite's own vector environment."""
     num_workers: int | None = None
-    """Worker processes for async, each with several environments; null takes one per core, at most num_envs."""
+    """Worker processes for async, each with several environments, or threads of ALE's native vector; null takes one per
+    core, at most num_envs."""
     step_timeout: float = 60.0
     """Seconds that a worker may take for one step before it counts as hung (async)."""
     worker_restart: bool = False
@@ -75,7 +76,8 @@ class EnvConfig:
     kwargs: Mapping[str, Json] = field(default_factory=dict)
     """Keyword arguments of the environment itself (`gymnasium.make(env_id, **kwargs)`)."""
     max_episode_steps: int | None = None
-    """Truncate episodes after this many steps; null keeps the environment's own limit."""
+    """Truncate episodes after this many steps of the environment itself (frames of an Atari game); null keeps its own
+    limit."""
     normalize_obs: bool = False
     """Scale observations by running mean and standard deviation; the statistics live in the policy."""
     normalize_reward: bool = False

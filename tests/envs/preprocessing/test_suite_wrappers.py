@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import gymnasium as gym
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rl_training.cli import main
 from rl_training.config import EnvConfig, WrapperConfig
+from rl_training.config.loading import parse_config
 from rl_training.envs import make_env, replay_is_exact, space_spec
-from rl_training.envs.action_repeat import FRAMES_INFO, ActionRepeat
-from rl_training.envs.minigrid import WORDS, word_numbers
-from rl_training.envs.pixels import resized
+from rl_training.envs.preprocessing.action_repeat import ActionRepeat
+from rl_training.envs.preprocessing.minigrid import WORDS, word_numbers
+from rl_training.envs.preprocessing.pixels import resized
+from rl_training.envs.preprocessing.step_infos import ENV_FRAMES
 from rl_training.envs.probes import RepeatPrevious
 from rl_training.numerics.images import image_layout
 from rl_training.types import BoxSpec, DictSpec, EnvError
@@ -67,6 +71,29 @@ class TestMiniGrid:
         assert replay_is_exact(lambda: wrapped("MiniGrid-DoorKey-5x5-v0", "minigrid"))
 
 
+class TestNestedSpelling:
+    @pytest.mark.parametrize(
+        ("env_id", "wrapper", "kwargs", "space"),
+        [
+            ("CartPole-v1", "gym", {}, (4,)),
+            ("ALE/Pong-v5", "atari", {"frameskip": 1}, (4, 84, 84)),
+            ("dm_control/cheetah-run-v0", "dm_control", {}, (17,)),
+            ("MiniGrid-Empty-5x5-v0", "minigrid", {}, {"image": (7, 7, 3), "direction": ()}),
+        ],
+    )
+    def test_environment_wrapper_names_a_suite(self, env_id: str, wrapper: str, kwargs: Any, space: Any) -> None:
+        cfg = parse_config({"environment": {"name": env_id, "wrapper": wrapper, "kwargs": kwargs}})
+        env = make_env(cfg.env_id, cfg.env)
+        obs, _ = env.reset()
+        shapes = {key: np.shape(leaf) for key, leaf in obs.items()} if isinstance(obs, dict) else obs.shape
+        assert shapes == space
+
+    def test_rl_envs_lists_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["envs", "--json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert {"atari", "dm_control", "minigrid", "pixels"} <= set(listed["wrappers"])
+
+
 class Ramp(gym.Env[Any, Any]):
     """Rewards 1, 2, 3, ...; ends after `length` steps."""
 
@@ -92,9 +119,9 @@ class TestActionRepeat:
 
     def test_steps_of_the_environment_are_told(self) -> None:
         env = ActionRepeat(Ramp(5), 3)
-        assert env.reset()[1][FRAMES_INFO] == 0
+        env.reset()
         infos = [env.step(0)[4] for _ in range(2)]
-        assert [info[FRAMES_INFO] for info in infos] == [3, 5]
+        assert [info[ENV_FRAMES] for info in infos] == [3, 2]
         assert [info["time"] for info in infos] == [3, 5]
 
     def test_zero_times_are_refused(self) -> None:

@@ -1,12 +1,11 @@
 """Observations as rendered images: the wrapper `pixels` of `env.wrappers`, for dm_control, MuJoCo and others.
 
-Rendering is done in software where there is no GPU: 64 x 64 pixels of a MuJoCo scene take some 30 ms. MuJoCo draws
-through EGL, or OSMesa (`MUJOCO_GL=egl|osmesa`); this module chooses EGL where nothing is set and there is no display.
+Rendering is done in software where there is no GPU: 64 x 64 pixels of a MuJoCo scene take some 30 ms. `rendering`
+chooses the library that MuJoCo draws with.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import gymnasium as gym
@@ -15,12 +14,6 @@ from gymnasium import spaces
 
 from rl_training.envs.suites import Env
 from rl_training.types import Array, EnvError
-
-
-def prepare_rendering() -> None:
-    """Let MuJoCo draw without a screen."""
-    if "DISPLAY" not in os.environ:
-        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 class Pixels(gym.Wrapper[Any, Any, Any, Any]):

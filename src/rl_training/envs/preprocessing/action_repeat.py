@@ -6,11 +6,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from rl_training.envs.preprocessing.step_infos import ENV_FRAMES
 from rl_training.envs.suites import Env
 from rl_training.types import EnvError
-
-FRAMES_INFO = "env_frames"
-"""Key of the infos that says how many steps of the environment the episode has taken so far."""
 
 
 class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
@@ -21,19 +19,13 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
         if times < 1:
             raise EnvError(f"wrapper 'action_repeat' needs times of at least 1, not {times}")
         self.times = times
-        self.frames = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.frames = 0
-        obs, info = self.env.reset(seed=seed, options=options)
-        return obs, {**info, FRAMES_INFO: 0}
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        total = 0.0
-        for _ in range(self.times):
+        total, taken = 0.0, 0
+        while taken < self.times:
             obs, reward, terminated, truncated, info = self.env.step(action)
-            self.frames += 1
+            taken += 1
             total += float(reward)
             if terminated or truncated:
                 break
-        return obs, total, terminated, truncated, {**info, FRAMES_INFO: self.frames}
+        return obs, total, terminated, truncated, {**info, ENV_FRAMES: taken}
