@@ -35,6 +35,7 @@ from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec
 
 FLOAT = np.dtype(np.float32)
 OBS = BoxSpec(np.full(3, -1.0, np.float32), np.full(3, 1.0, np.float32), FLOAT)
+SLOW = pytest.mark.slow
 GRU = BackboneConfig(type="gru", hidden_dims=(6, 4))
 
 
@@ -313,16 +314,22 @@ def cue_memory(algo: str, lane: str, blanks: int, steps: int, memory: str = "gru
 
 
 @pytest.mark.parametrize(
-    ("algo", "lane", "blanks", "steps"),
+    ("algo", "lane", "blanks", "steps", "memory", "seed"),
     [
-        ("ppo", "compiled", 10, 20_000),
-        ("ppo", "host", 2, 6_000),
-        pytest.param("reinforce", "compiled", 3, 20_000, marks=pytest.mark.slow),
+        ("ppo", "compiled", 10, 20_000, "gru", 0),
+        ("ppo", "compiled", 6, 20_000, "lstm", 0),
+        ("ppo", "compiled", 6, 20_000, "transformer", 0),
+        ("ppo", "host", 2, 6_000, "gru", 0),
+        *(pytest.param("ppo", "compiled", 6, 20_000, kind, 1, marks=SLOW) for kind in ("lstm", "transformer")),
+        *(pytest.param("ppo", "host", 2, 8_000, kind, 0, marks=SLOW) for kind in ("lstm", "transformer")),
+        *(pytest.param("reinforce", "compiled", 3, 20_000, kind, 0, marks=SLOW) for kind in ("gru", "lstm")),
     ],
 )
-def test_a_cue_is_remembered_until_it_is_asked_for(algo: str, lane: str, blanks: int, steps: int) -> None:
+def test_a_cue_is_remembered_until_it_is_asked_for(
+    algo: str, lane: str, blanks: int, steps: int, memory: str, seed: int
+) -> None:
     """Without memory half of the answers are right."""
-    cfg = cue_memory(algo, lane, blanks, steps)
+    cfg = cue_memory(algo, lane, blanks, steps, memory, seed)
     trainer = build_trainer(cfg)
     trainer.run(steps)
     assert isinstance(trainer, CompiledTrainer) is (lane == "compiled")
@@ -342,12 +349,23 @@ def resumed_halfway(cfg: TrainConfig, steps: int) -> tuple[Any, Any]:
     resumed.run(steps)
     ended = resumed.state_dict()
     assert difference(ended, whole.state_dict()) is None
-    return saved["env"]["carry"], ended["env"]["carry"]
+    place = "env" if isinstance(whole, CompiledTrainer) else "collector"
+    return saved[place]["carry"], ended[place]["carry"]
 
 
-def test_memory_is_part_of_a_checkpoint() -> None:
-    saved, _ = resumed_halfway(cue_memory("ppo", "compiled", 10, 20_000), 768)
-    assert np.abs(saved["actor"]).max() > 0.0
+@pytest.mark.parametrize(
+    ("memory", "lane", "name"),
+    [
+        ("gru", "compiled", "actor"),
+        ("lstm", "compiled", "actor/cell"),
+        ("lstm", "host", "critic/hidden"),
+        ("transformer", "compiled", "critic/inputs"),
+        ("transformer", "host", "actor/inputs"),
+    ],
+)
+def test_memory_is_part_of_a_checkpoint(memory: str, lane: str, name: str) -> None:
+    saved, _ = resumed_halfway(cue_memory("ppo", lane, 10, 20_000, memory), 768)
+    assert np.abs(saved[name]).max() > 0.0
 
 
 def test_matrices_of_noise_go_on_where_a_checkpoint_left_them() -> None:
