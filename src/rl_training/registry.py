@@ -309,14 +309,14 @@ algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
 )
-TORCH_NETWORKS = ("lstm", "rnn", "transformer", "nature", "small", "impala", "grid")
-"""Backbones that exist with backend torch only."""
+COMPOSED_NETWORKS = ("lstm", "rnn", "transformer", "nature", "small", "impala", "grid")
+"""Shorthand types of composed backbones; both backends build them from encoder, layers and memory."""
 networks = Registry(
     "network",
     {
         "mlp": "rl_training.models.backbones.mlp:MLP",
         **{name: f"rl_training.jax.models.networks:{name}" for name in ("cnn", "gru")},  # torch builds them by name
-        **dict.fromkeys(TORCH_NETWORKS, "rl_training.models.backbones.composed:Backbone"),
+        **dict.fromkeys(COMPOSED_NETWORKS, "rl_training.models.backbones.composed:Backbone"),
     },
 )
 
@@ -324,8 +324,7 @@ networks = Registry(
 def networks_for(backend: str) -> str:
     """What `network.actor.type` can be with a backend, in words for messages."""
     own = "'package.module:function'" if backend == "jax" else "'package.module:Class'"
-    names = [name for name in networks.names() if backend == "torch" or name not in TORCH_NETWORKS]
-    return f"backend {backend} has: {', '.join(names)}; your own: {own}"
+    return f"backend {backend} has: {', '.join(networks.names())}; your own: {own}"
 
 
 environments = Registry(

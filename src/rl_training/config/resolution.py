@@ -20,7 +20,6 @@ from rl_training.config.schema import BufferConfig, EnvConfig, TrainConfig, buil
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems, root_type
 from rl_training.config.yaml_reader import Document, plain_copy, shorten
 from rl_training.registry import (
-    TORCH_NETWORKS,
     Registry,
     algorithms,
     buffers,
@@ -218,12 +217,7 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
         for path, name, registry in named
         if isinstance(name, str) and ":" not in name and name not in registry
     ]
-    elsewhere = [
-        Problem(path, f": network '{name}' needs backend: torch ({networks_for(backend)})")
-        for path, name, registry in named
-        if registry is networks and isinstance(name, str) and name in TORCH_NETWORKS and backend == "jax"
-    ]
-    return elsewhere + (unknown if unknown and not tree.get("plugins") and not installed_plugins() else [])
+    return unknown if unknown and not tree.get("plugins") and not installed_plugins() else []
 
 
 def _unknown_name(name: str, registry: Registry, backend: str) -> str:
