@@ -123,13 +123,12 @@ def build_off_policy(parts: HostParts) -> OffPolicyTrainer:
 
 
 def warn_of_pictures(cfg: TrainConfig, observation_space: SpaceSpec) -> None:
-    """Torch has no convolutions yet: say what happens to image observations."""
-    if cfg.backend == "torch" and "mlp" in (cfg.network.actor.type, cfg.network.critic.type):
+    """CrossQ has no convolutions: say what happens to image observations."""
+    if cfg.backend == "torch" and cfg.algo == "crossq":
         for name, leaf in pictures_of(observation_space).items():
             warnings.warn(
-                f"observation '{name}' is a picture {leaf.shape}, which network 'mlp' flattens to "
-                f"{leaf_features(leaf)} numbers: for convolutions use --backend jax with network.actor.type and "
-                "network.critic.type cnn, or a network of your own (network.actor.type: 'package.module:Class')",
+                f"observation '{name}' is a picture {leaf.shape}, which crossq flattens to {leaf_features(leaf)} "
+                "numbers: for convolutions take sac",
                 stacklevel=2,
             )
 
