@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,23 @@ def test_a_stored_run_without_encoders_still_flattens_images() -> None:
     stored = parse_stored(mapping)
     assert (stored.network.actor.encoder.type, stored.network.critic.encoder.type) == ("mlp", "mlp")
     assert parse_stored(config_to_mapping(TrainConfig(algo="ppo"))).network.actor.encoder.type == "auto"
+
+
+def built(algo: str, tmp_path: Path, screen: type[Screen] = Screen) -> list[str]:
+    """The warnings of building a run on that screen."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        build_trainer(TrainConfig(algo=algo, env_id="Screen-v0", output_dir=str(tmp_path)), screen).close()
+    return [str(warning.message) for warning in caught if "picture" in str(warning.message)]
+
+
+class SteeredScreen(Screen):
+    action_space = gym.spaces.Box(-1, 1, (1,))  # type: ignore[assignment]
+
+
+def test_a_picture_that_is_flattened_comes_with_one_warning(tmp_path: Path) -> None:
+    (message,) = built("crossq", tmp_path, SteeredScreen)
+    assert "observation 'screen' is a picture (8, 8, 3), which crossq flattens to 192 numbers" in message
+    for algo in ("ppo", "dqn", "sac", "random"):
+        assert built(algo, tmp_path) == [], "which has convolutions, or no network"
+    assert built("td3", tmp_path, SteeredScreen) == []

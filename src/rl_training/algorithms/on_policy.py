@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.policies import NetworkPolicy
+from rl_training.algorithms.policies import NetworkPolicy, to_arrays
 from rl_training.build_context import BuildContext
 from rl_training.guards import Held, gradient_suspects, leaves
 from rl_training.hparams.base import OnPolicyHparams
@@ -409,8 +409,3 @@ def concatenate_rows(first: Obs, second: Obs) -> Obs:
     if isinstance(first, dict) and isinstance(second, dict):
         return {name: np.concatenate([first[name], second[name]]) for name in first}
     return np.concatenate([cast(Array, first), cast(Array, second)])
-
-
-def to_arrays(carry: MemoryCarry) -> Carry:
-    """What a memory carries as arrays, which is how collectors and checkpoints hold it."""
-    return {name: value.cpu().numpy() for name, value in carry.items()}

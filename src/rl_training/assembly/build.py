@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec
 from rl_training.hparams.off_policy import block_steps
 from rl_training.hparams.optimizer import optimizer_type
+from rl_training.numerics.encoding import leaf_features, pictures_of
 from rl_training.registry import environments
 from rl_training.runs.budgets import Budget
 from rl_training.runs.spaces import Spaces
@@ -38,7 +40,7 @@ from rl_training.training.host import HostTrainer
 from rl_training.training.loop import RunSettings
 from rl_training.training.off_policy import OffPolicyTrainer
 from rl_training.training.on_policy import OnPolicyTrainer
-from rl_training.types import Algorithm, ConfigError, Progress
+from rl_training.types import Algorithm, ConfigError, Progress, SpaceSpec
 
 if TYPE_CHECKING:
     from rl_training.jax.host import HostAlgorithm
@@ -92,6 +94,7 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None, wrap: Wrap = lambd
         spaces = space_spec(env.single_observation_space), space_spec(env.single_action_space)
         if cfg.training.num_eval_episodes:
             check_evaluation_spaces(cfg, env, env_fn)
+        warn_of_images(cfg, spaces[0])
         algorithm = build_algorithm(cfg, spec, hparams, *spaces, guard)
         rng, info_keys = Streams(cfg.seed)("actions"), cfg.logging.info_keys
         collector = Collector(env, algorithm.policy, rng, info_keys=info_keys, guard=guard)
@@ -119,6 +122,17 @@ def build_off_policy(parts: HostParts) -> OffPolicyTrainer:
     anneal = annealing(terms.options, buffer, settings.guard.progress, cfg.training.total_timesteps)
     algorithm = parts.wrap(parts.algorithm)
     return OffPolicyTrainer(algorithm, parts.collector, buffer, terms, settings, block=block, anneal=anneal)
+
+
+def warn_of_images(cfg: TrainConfig, observation_space: SpaceSpec) -> None:
+    """CrossQ has no convolutions: say what happens to image observations."""
+    if cfg.backend == "torch" and cfg.algo == "crossq":
+        for name, leaf in pictures_of(observation_space).items():
+            warnings.warn(
+                f"observation '{name}' is a picture {leaf.shape}, which crossq flattens to {leaf_features(leaf)} "
+                "numbers: for convolutions take sac",
+                stacklevel=2,
+            )
 
 
 # -- the compiled lane ------------------------------------------------------------------------------------------------

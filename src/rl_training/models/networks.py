@@ -22,8 +22,9 @@ from rl_training.models.backbones.build import build_backbone, width
 from rl_training.models.backbones.memory import MemoryCarry, Remembering, Trace, carry_of, prefixed
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
+from rl_training.models.observed import action_mask
 from rl_training.system.atomic_io import atomic_write
-from rl_training.types import ACTION_MASK, Array, CheckpointError, DiscreteSpec, Obs, SpaceSpec, StateDict
+from rl_training.types import Array, CheckpointError, DiscreteSpec, Obs, SpaceSpec, StateDict
 
 
 class ActorCritic(nn.Module):
@@ -224,11 +225,6 @@ class QNetwork(BaseNetwork):
 
 
 # -- helpers ----------------------------------------------------------------------------------------------------------
-
-
-def action_mask(obs: TensorObs) -> Tensor | None:
-    """The reserved mask among Dict observations, if there is one."""
-    return obs.get(ACTION_MASK) if isinstance(obs, dict) else None
 
 
 def as_tensors(obs: Obs | TensorObs, device: torch.device | str = "cpu") -> TensorObs:
