@@ -84,12 +84,8 @@ def problems(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> l
             "unknown network 'mpl'; did you mean 'mlp'? (backend torch has: cnn, grid, gru, impala, lstm, mlp, ",
         ),
         (
-            {"backend": "jax", "network": {"actor": {"type": "lstm"}}},
-            "network 'lstm' needs backend: torch (backend jax has: cnn, gru, mlp; your own: ",
-        ),
-        (
             {"backend": "jax", "network": {"actor": {"type": "grü"}}},
-            "unknown network 'grü'; did you mean 'gru'? (backend jax has: cnn, gru, mlp; your own: 'package.module:fun",
+            "unknown network 'grü'; did you mean 'gru'? (backend jax has: cnn, grid, gru, impala, lstm, mlp, nature, ",
         ),
         ({"buffer": {"type": "rolout"}}, "unknown buffer 'rolout'; did you mean 'rollout'?"),
         ({"logging": {"sinks": ["jsnl"]}}, "unknown logger 'jsnl'; did you mean 'jsonl'?"),
