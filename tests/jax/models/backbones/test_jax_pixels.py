@@ -57,8 +57,8 @@ HPARAMS: dict[str, dict[str, Any]] = {
     "reinforce": {"num_steps": 16},
     "pqn": {"num_steps": 16, "num_minibatches": 2},
     "dqn": {"learning_starts": 16, "batch_size": 8},
-    "sac": {"learning_starts": 16, "batch_size": 8},
-    "td3": {"learning_starts": 16, "batch_size": 8},
+    "sac": {"learning_starts": 16, "batch_size": 8, "updates_per_step": 0.25},
+    "td3": {"learning_starts": 16, "batch_size": 8, "updates_per_step": 0.25},
 }
 
 
