@@ -81,11 +81,11 @@ def problems(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> l
         ({"algo": 3}, "'algo': expected str, got 3 (int)"),
         (
             {"network": {"critic": {"type": "mpl"}}},
-            "unknown network 'mpl'; did you mean 'mlp'? (backend torch has: cnn, grid, gru, impala, lstm, mlp, nature, rnn, ",
+            "unknown network 'mpl'; did you mean 'mlp'? (backend torch has: cnn, grid, gru, impala, lstm, mlp, ",
         ),
         (
             {"backend": "jax", "network": {"actor": {"type": "grü"}}},
-            "unknown network 'grü'; did you mean 'gru'? (backend jax has: cnn, grid, gru, impala, lstm, mlp, nature, rnn, ",
+            "unknown network 'grü'; did you mean 'gru'? (backend jax has: cnn, grid, gru, impala, lstm, mlp, ",
         ),
         ({"buffer": {"type": "rolout"}}, "unknown buffer 'rolout'; did you mean 'rollout'?"),
         ({"logging": {"sinks": ["jsnl"]}}, "unknown logger 'jsnl'; did you mean 'jsonl'?"),
