@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from examples.my_algorithm import MyAlgorithm
 
 from rl_training.build_context import BuildContext
 from rl_training.envs.probes.control import TwoArms
@@ -15,15 +16,16 @@ from rl_training.seeding import Streams
 from rl_training.training.env_runner import EnvRunner
 from rl_training.types import BoxSpec, CheckpointError, DiscreteSpec
 
+MyAlgorithm: Any = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "my_algorithm.py"))["MyAlgorithm"]
 BOX = BoxSpec(np.full(1, -1, np.float32), np.full(1, 1, np.float32), np.dtype(np.float32))
 
 
-def made(seed: int = 0) -> MyAlgorithm:
+def made(seed: int = 0) -> Any:
     ctx = BuildContext(BOX, DiscreteSpec(2), streams=Streams(seed))
     return MyAlgorithm(ctx, MyAlgorithm.Hparams())
 
 
-def learnt(algorithm: MyAlgorithm, updates: int = 3) -> MyAlgorithm:
+def learnt(algorithm: Any, updates: int = 3) -> Any:
     runner = EnvRunner([TwoArms], algorithm.policy)
     for _ in range(updates):
         algorithm.update(runner.collect_rollouts(64)[0])

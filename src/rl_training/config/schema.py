@@ -152,7 +152,7 @@ class BackboneConfig:
     __pydantic_config__ = SECTION
 
     type: str = "mlp"
-    """Registered name (mlp; with backend jax also cnn and gru) or dotted path of an nn.Module."""
+    """mlp, cnn, a shorthand for an encoder or a memory (nature, gru, lstm, ...), or the dotted path of your own."""
     hidden_dims: tuple[int, ...] = (64, 64)
     """Width of each hidden layer; gru: the last one is recurrent; cnn: the layers after the convolutions."""
     activation: Activation = "tanh"

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from rl_training.config.schema import BackboneConfig, EncoderConfig, MemoryConfig
+from rl_training.jax.checks import check_network
 from rl_training.jax.models.backbones.memory import followed, initial_carry, stepped
 from rl_training.jax.models.networks import backbone
 from rl_training.jax.pytrees import restored, tree_state
 from rl_training.models.backbones.build import build_backbone
 from rl_training.models.networks import as_tensors, load_module_state, module_state
-from rl_training.types import BoxSpec, DictSpec, DiscreteSpec, SpaceSpec
+from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec, SpaceSpec
 
 STEPS, ENVS = 9, 3
 FLAT = BoxSpec(np.full(3, -1.0, np.float32), np.ones(3, np.float32), np.dtype(np.float32))
@@ -212,3 +213,23 @@ def test_lstm_acts_in_numpy_as_in_a_program() -> None:
     assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves((features, after)))
     compiled = jax.jit(lambda obs, carry: stepped(network, params, obs, carry, begins))(obs, carry)
     np.testing.assert_allclose(features, compiled[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"initial_carry": lambda n: np.zeros(4, np.float32)},
+            r"initial_carry\(3\) must be an array or a dict of arrays",
+        ),
+        ({"step": lambda params, carry, seen: seen}, r"step\(params, carry, seen\) must return \(features, carry\)"),
+        ({"step": lambda params, carry, seen: (seen[:, :8], {})}, "step returned a carry without carry"),
+        ({"out_features": 5}, r"features of step\(params, carry, seen\) must be floats of shape \(3, 5\)"),
+    ],
+)
+def test_a_memory_of_your_own_is_checked(changes: dict[str, Any], message: str) -> None:
+    network = backbone(*MEMORIES["lstm"])
+    check_network(network, FLAT, "network")
+    check_network(backbone(*MEMORIES["gru"]), FLAT, "network")  # a memory that is one array, as in version 0.1.0
+    with pytest.raises(ConfigError, match=message):
+        check_network(network._replace(**changes), FLAT, "network")

@@ -57,8 +57,8 @@ HPARAMS: dict[str, dict[str, Any]] = {
     "reinforce": {"num_steps": 16},
     "pqn": {"num_steps": 16, "num_minibatches": 2},
     "dqn": {"learning_starts": 16, "batch_size": 8},
-    "sac": {"learning_starts": 16, "batch_size": 8},
-    "td3": {"learning_starts": 16, "batch_size": 8},
+    "sac": {"learning_starts": 16, "batch_size": 8, "updates_per_step": 0.25},
+    "td3": {"learning_starts": 16, "batch_size": 8, "updates_per_step": 0.25},
 }
 
 
@@ -110,7 +110,7 @@ def test_every_algorithm_learns_from_images_and_resumes(algo: str, lane: str) ->
 
 
 def test_ppo_learns_what_a_picture_shows() -> None:
-    hparams = {"num_steps": 16, "num_minibatches": 2, "learning_rate": 3e-3}
+    hparams = {"num_steps": 16, "num_minibatches": 2, "num_epochs": 2, "learning_rate": 5e-3}
     trainer = build_trainer(config("ppo", "compiled", hparams=hparams, training={"total_timesteps": 4_000}))
     trainer.run(4_000)
     policy = trainer.algorithm.policy
