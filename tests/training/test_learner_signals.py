@@ -17,7 +17,7 @@ from rl_training.envs import make_vector_env
 from rl_training.envs.preprocessing.step_infos import ENV_FRAMES, LEARNING_REWARD, LIFE_LOST
 from rl_training.training.collector import Collector
 from rl_training.training.evaluation import evaluate_policy
-from rl_training.training.on_policy import rollout_metrics
+from rl_training.training.host import rollout_metrics
 from rl_training.types import BoxSpec, DiscreteSpec
 
 BOX = BoxSpec(np.zeros(1, np.float32), np.full(1, 9, np.float32), np.dtype(np.float32))
