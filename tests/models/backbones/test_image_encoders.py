@@ -97,8 +97,10 @@ class TestShorthands:
 
 
 class TestNumbers:
-    @pytest.mark.parametrize("kind", ["nature", "small", "impala", "grid"])
-    @pytest.mark.parametrize("leaf", [ATARI, image(84, 84, 3)], ids=["stack", "rgb"])
+    @pytest.mark.parametrize(
+        ("kind", "leaf"),
+        [("nature", ATARI), ("small", image(84, 84, 3)), ("impala", image(3, 20, 20)), ("grid", image(7, 9, 3))],
+    )
     def test_features_are_as_wide_as_said(self, kind: str, leaf: BoxSpec) -> None:
         features = encoder_of(leaf, kind)(random_images(leaf))
         assert features.shape == (3, FEATURES[kind])
