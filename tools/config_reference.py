@@ -13,8 +13,8 @@ from typing import Any
 from rl_training.config.fields import FieldDoc, attribute_docs, describe, field_docs, hints_of, section_of, written
 from rl_training.config.monitor import AlertRuleConfig
 from rl_training.config.schema import PartConfig, TrainConfig, WrapperConfig, builtin_spec
-from rl_training.config.sweeps import RangeConfig, SweepConfig
-from rl_training.config.tuning import TuneConfig
+from rl_training.config.searches.sweeps import RangeConfig, SweepConfig
+from rl_training.config.searches.tuning import TuneConfig
 from rl_training.hparams.schedules import Schedule
 from rl_training.registry import algorithms
 

@@ -36,6 +36,14 @@ touch "$unfinished"
 # Once as an option and twice as variables: pip hands only the variables on to the environment that builds the package.
 PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
     "$venv/bin/python" -m pip install --quiet -c constraints.txt "$@"
+# MuJoCo draws with these where there is no screen; without them everything but its images and videos works.
+opengl="libegl1 libopengl0 libgl1-mesa-dri"
+if [[ ",$extras," == *,dev,* ]] && command -v dpkg >/dev/null && ! dpkg -s $opengl >/dev/null 2>&1; then
+    install="apt-get install -y --no-install-recommends $opengl"
+    if [ "$(id -u)" != 0 ] || ! { apt-get update -qq && $install -qq; } >/dev/null 2>&1; then
+        echo "make: to draw MuJoCo scenes without a screen: $install" >&2
+    fi
+fi
 # As pip does for every other package: a tenth of a second less for each start where Python may not write beside its sources.
 "$venv/bin/python" -m compileall -q src
 rm "$unfinished"

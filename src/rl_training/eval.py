@@ -36,7 +36,7 @@ class SavedPolicy:
         self.observation_space, self.action_space = spaces
         self._rng = np.random.default_rng(cfg.seed)
         self._carry = policy.initial_carry(1)
-        self._is_first = True
+        self._is_first = np.ones(1, bool)
 
     def __repr__(self) -> str:
         cfg = self.config
@@ -48,16 +48,16 @@ class SavedPolicy:
     def predict(self, obs: Any, deterministic: bool = True) -> Array:
         """The action for one observation, or actions for a batch of them (an extra first axis).
 
-        A policy with memory remembers between calls on single observations; call `reset` when an episode starts.
+        A policy with memory remembers between calls, row by row; call `reset` when an episode starts. A batch of
+        another size starts anew.
         ObservationError where an observation is not of the space that the policy was trained on.
         """
         rows, single = as_batch(obs, self.observation_space)
         count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
-        carry = self._carry if single else self.policy.initial_carry(count)
-        is_first = np.full(count, self._is_first if single else True)
-        result = self.policy.act(rows, carry, is_first, self._rng, deterministic=deterministic)
-        if single:
-            self._carry, self._is_first = result.carry, False
+        if len(self._is_first) != count:
+            self._carry, self._is_first = self.policy.initial_carry(count), np.ones(count, bool)
+        result = self.policy.act(rows, self._carry, self._is_first, self._rng, deterministic=deterministic)
+        self._carry, self._is_first = result.carry, np.zeros(count, bool)
         return result.env_actions[0] if single else result.env_actions
 
     def export(self, kind: str) -> Any:
@@ -68,9 +68,9 @@ class SavedPolicy:
         exported: Any = self.policy.export(kind)  # type: ignore[attr-defined]
         return exported
 
-    def reset(self) -> None:
-        """A new episode starts: forget the last one."""
-        self._is_first = True
+    def reset(self, rows: Array | None = None) -> None:
+        """A new episode starts: forget the last one. `rows` marks those of a batch, by a mask or by numbers."""
+        self._is_first[slice(None) if rows is None else rows] = True
 
 
 def load(

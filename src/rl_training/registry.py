@@ -309,18 +309,22 @@ algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
 )
-JAX_NETWORKS = {name: f"rl_training.jax.models.networks:{name}" for name in ("cnn", "gru")}
-"""Backbones that exist with backend jax only."""
-networks = Registry("network", {"mlp": "rl_training.models.backbones.mlp:MLP", **JAX_NETWORKS})
+COMPOSED_NETWORKS = ("lstm", "rnn", "transformer", "nature", "small", "impala", "grid")
+"""Shorthand types of composed backbones; both backends build them from encoder, layers and memory."""
+networks = Registry(
+    "network",
+    {
+        "mlp": "rl_training.models.backbones.mlp:MLP",
+        **{name: f"rl_training.jax.models.networks:{name}" for name in ("cnn", "gru")},  # torch builds them by name
+        **dict.fromkeys(COMPOSED_NETWORKS, "rl_training.models.backbones.composed:Backbone"),
+    },
+)
 
 
 def networks_for(backend: str) -> str:
     """What `network.actor.type` can be with a backend, in words for messages."""
-    if backend == "jax":
-        return f"backend jax has: mlp, {', '.join(JAX_NETWORKS)}; your own: 'package.module:function'"
-    own = [name for name in networks.names() if name not in JAX_NETWORKS]
-    others = ", ".join(JAX_NETWORKS)
-    return f"backend torch has: {', '.join(own)}; your own: 'package.module:Class'; with backend: jax also {others}"
+    own = "'package.module:function'" if backend == "jax" else "'package.module:Class'"
+    return f"backend {backend} has: {', '.join(networks.names())}; your own: {own}"
 
 
 environments = Registry(
@@ -335,14 +339,20 @@ wrappers = Registry(
     "wrapper",
     {
         "action_mask": "rl_training.envs.masks:ActionMask",
+        "action_repeat": "rl_training.envs.preprocessing.action_repeat:ActionRepeat",
+        "atari": "rl_training.envs.preprocessing.atari:Atari",
         "clip_action": "gymnasium.wrappers:ClipAction",
         "clip_reward": "rl_training.envs.wrappers:clip_reward",
+        "dm_control": "gymnasium.wrappers:FlattenObservation",
         "episode_statistics": "gymnasium.wrappers:RecordEpisodeStatistics",
         "flatten_observation": "gymnasium.wrappers:FlattenObservation",
         "frame_stack": "rl_training.envs.wrappers:FrameStack",
+        "minigrid": "rl_training.envs.preprocessing.minigrid:MiniGrid",
         "normalize_obs": "rl_training.envs.wrappers:NormalizeObservations",
         "normalize_reward": "rl_training.envs.wrappers:NormalizeRewards",
+        "pixels": "rl_training.envs.preprocessing.pixels:Pixels",
         "rescale_action": "rl_training.envs.wrappers:rescale_action",
+        "select_observation": "rl_training.envs.preprocessing.partial:SelectObservation",
         "sticky_action": "gymnasium.wrappers:StickyAction",
         "time_aware": "gymnasium.wrappers:TimeAwareObservation",
         "time_limit": "gymnasium.wrappers:TimeLimit",

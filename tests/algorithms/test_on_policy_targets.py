@@ -107,7 +107,7 @@ def test_the_ratio_is_one_at_the_first_minibatch():
     losses = ppo.loss(prepared, Coefficients(0.2, 0.0, 0.5, None))
     assert abs(float(losses["approx_kl"])) < 1e-6
     assert float(losses["clip_fraction"]) == 0.0
-    mean = ppo.policy._features_and_mean(obs.reshape(-1, 1))[1]
+    mean = ppo.policy._features_and_mean(obs.reshape(-1, 1), {}, np.ones(obs.size, bool))[1]
     acting = torch.log_softmax(torch.from_numpy(mean), 1).gather(1, prepared.actions[:, None]).squeeze(1)
     torch.testing.assert_close(acting, prepared.logprobs, atol=1e-5, rtol=0)
 

@@ -16,8 +16,8 @@ from rl_training.config.loading import (
     read_yaml,
 )
 from rl_training.config.schema import TrainConfig
-from rl_training.config.sweeps import is_sweep_file, load_sweep
-from rl_training.config.tuning import is_tune_file, load_tune
+from rl_training.config.searches.sweeps import is_sweep_file, load_sweep
+from rl_training.config.searches.tuning import is_tune_file, load_tune
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.types import ConfigError
 

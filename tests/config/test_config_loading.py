@@ -81,15 +81,11 @@ def problems(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> l
         ({"algo": 3}, "'algo': expected str, got 3 (int)"),
         (
             {"network": {"critic": {"type": "mpl"}}},
-            "unknown network 'mpl'; did you mean 'mlp'? (backend torch has: mlp; ",
-        ),
-        (
-            {"network": {"actor": {"type": "cnn"}}},
-            "network 'cnn' needs backend: jax (backend torch has: mlp; your own: ",
+            "unknown network 'mpl'; did you mean 'mlp'? (backend torch has: cnn, grid, gru, impala, lstm, mlp, ",
         ),
         (
             {"backend": "jax", "network": {"actor": {"type": "grü"}}},
-            "unknown network 'grü'; did you mean 'gru'? (backend jax has: mlp, cnn, gru; your own: 'package.module:fun",
+            "unknown network 'grü'; did you mean 'gru'? (backend jax has: cnn, grid, gru, impala, lstm, mlp, nature, ",
         ),
         ({"buffer": {"type": "rolout"}}, "unknown buffer 'rolout'; did you mean 'rollout'?"),
         ({"logging": {"sinks": ["jsnl"]}}, "unknown logger 'jsnl'; did you mean 'jsonl'?"),

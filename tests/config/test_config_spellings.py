@@ -11,7 +11,7 @@ from rl_training.cli.commands import load_command
 from rl_training.cli.fields import find_field, value_of
 from rl_training.config.loading import load_config, parse_config
 from rl_training.config.schema import BackboneConfig, TrainConfig, WandbConfig, WrapperConfig
-from rl_training.config.sweeps import SweepConfig, load_sweep
+from rl_training.config.searches.sweeps import SweepConfig, load_sweep
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.registry import register_buffer
 from rl_training.types import ConfigError

@@ -8,8 +8,8 @@ import pytest
 
 from rl_training.cli import main
 from rl_training.config.loading import load_config
-from rl_training.config.sweeps import load_sweep
-from rl_training.config.tuning import load_tune
+from rl_training.config.searches.sweeps import load_sweep
+from rl_training.config.searches.tuning import load_tune
 from rl_training.types import ConfigError
 
 Captured = pytest.CaptureFixture[str]

@@ -18,19 +18,23 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.schema import EnvConfig, WrapperConfig
 from rl_training.envs import EpisodeLog, make_env
 from rl_training.envs.episode_log import as_arrays
 from rl_training.envs.replay_check import advance, sample_action
 from rl_training.types import EnvError
 
 SEED = 3
+WRAPPERS = {"MiniGrid": "minigrid", "NoFrameskip": "atari"}
+"""What an id that contains this is wrapped in."""
 
 
 def build(env_id: str) -> EpisodeLog:
     """The environment as a run builds it; "bare:ID" leaves out `make_replayable`."""
     if env_id.startswith("bare:"):
         return EpisodeLog(gym.make(env_id.removeprefix("bare:"), disable_env_checker=True), seed=SEED)
-    env = make_env(env_id, seed=SEED)
+    wrappers = tuple(WrapperConfig(name) for start, name in WRAPPERS.items() if start in env_id)
+    env = make_env(env_id, EnvConfig(wrappers=wrappers), seed=SEED)
     assert isinstance(env, EpisodeLog)
     return env
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from rl_training.config.schema import EnvConfig
 from rl_training.envs.factory import EnvThunk, make_env
-from rl_training.envs.sync import ResumableSyncVectorEnv
+from rl_training.envs.vector.sync import ResumableSyncVectorEnv
 from rl_training.envs.watch import EnvWatch
 
 SECONDS = 0.2

@@ -29,6 +29,20 @@ def test_every_gymnasium_id_that_can_be_made_is_listed_once() -> None:
     assert not {"CartPole-v0", "HalfCheetah-v2", "HalfCheetah-v4", "GymV21Environment-v0"} & set(listed)
 
 
+def test_suites_that_register_when_they_are_imported_are_listed_too() -> None:
+    by_name = {suite.name: suite.ids for suite in list_envs()}
+    assert {"ALE/Pong-v5", "PongNoFrameskip-v4"} <= set(by_name["atari"])
+    assert {"MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToLocal-v0"} <= set(by_name["minigrid"])
+    assert "dm_control/cheetah-run-v0" in by_name["dm_control"]
+    assert all(env_id.startswith("dm_control/") for env_id in by_name["dm_control"])
+    assert "dm_control/compatibility-env-v0" not in by_name["dm_control"]
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "dm_control/cheetah-run-v0", "MiniGrid-Empty-5x5-v0", "Ant-v5"])
+def test_environments_of_suites_are_built_in(env_id: str) -> None:
+    assert is_built_in(find_spec(env_id))
+
+
 def test_missing_libraries_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "Box2D" else object())
     missing = {suite.name: suite.missing_extra for suite in list_envs()}

@@ -107,7 +107,7 @@ def test_best_actions(algo: str, name: str, seed: int):
 def test_entropy_bonus_finds_the_soft_optimum(seed: int):
     """r = (0, 1) at temperature 0.5: the best arm with probability e^2 / (1 + e^2) = 0.880797."""
     trainer = trained("a2c", "SoftBandit", seed, 20_000, ent_coef=0.5)
-    logits = trainer.algorithm.policy._features_and_mean(np.zeros((1, 1), np.float32))[1][0]
+    logits = trainer.algorithm.policy._features_and_mean(np.zeros((1, 1), np.float32), {}, np.ones(1, bool))[1][0]
     probability = 1.0 / (1.0 + np.exp(logits[0] - logits[1]))
     assert probability == pytest.approx(0.880797, abs=0.02)
 

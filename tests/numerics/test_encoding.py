@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rl_training.assembly.build import build_trainer
+from rl_training.config.loading import config_to_mapping, parse_stored
 from rl_training.config.schema import TrainConfig
 from rl_training.numerics.encoding import picture_axes, pictures_of
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec
@@ -82,16 +83,38 @@ class Screen(gym.Env[Any, Any]):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-def built(algo: str, tmp_path: Path) -> list[str]:
+def test_an_image_goes_through_convolutions(tmp_path: Path) -> None:
+    """Small ones through those for grids; before there were encoders, torch flattened them."""
+    trainer: Any = build_trainer(TrainConfig(algo="ppo", env_id="Screen-v0", output_dir=str(tmp_path)), Screen)
+    trainer.close()
+    names = [name for name, _ in trainer.algorithm.network.named_parameters()]
+    assert "actor.images.screen.convolutions.0.weight" in names
+
+
+def test_a_stored_run_without_encoders_still_flattens_images() -> None:
+    mapping = config_to_mapping(TrainConfig(algo="ppo", env_id="Screen-v0"))
+    for section in ("actor", "critic"):
+        del mapping["network"][section]["encoder"], mapping["network"][section]["memory"]
+    stored = parse_stored(mapping)
+    assert (stored.network.actor.encoder.type, stored.network.critic.encoder.type) == ("mlp", "mlp")
+    assert parse_stored(config_to_mapping(TrainConfig(algo="ppo"))).network.actor.encoder.type == "auto"
+
+
+def built(algo: str, tmp_path: Path, screen: type[Screen] = Screen) -> list[str]:
     """The warnings of building a run on that screen."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        build_trainer(TrainConfig(algo=algo, env_id="Screen-v0", output_dir=str(tmp_path)), Screen).close()
+        build_trainer(TrainConfig(algo=algo, env_id="Screen-v0", output_dir=str(tmp_path)), screen).close()
     return [str(warning.message) for warning in caught if "picture" in str(warning.message)]
 
 
-def test_a_picture_in_torch_is_flattened_with_one_warning(tmp_path: Path) -> None:
-    (message,) = built("ppo", tmp_path)
-    assert "observation 'screen' is a picture (8, 8, 3), which network 'mlp' flattens to 192 numbers" in message
-    assert "--backend jax with network.actor.type and network.critic.type cnn" in message
-    assert built("random", tmp_path) == [], "which has no network"
+class SteeredScreen(Screen):
+    action_space = gym.spaces.Box(-1, 1, (1,))  # type: ignore[assignment]
+
+
+def test_a_picture_that_is_flattened_comes_with_one_warning(tmp_path: Path) -> None:
+    (message,) = built("crossq", tmp_path, SteeredScreen)
+    assert "observation 'screen' is a picture (8, 8, 3), which crossq flattens to 192 numbers" in message
+    for algo in ("ppo", "dqn", "sac", "random"):
+        assert built(algo, tmp_path) == [], "which has convolutions, or no network"
+    assert built("td3", tmp_path, SteeredScreen) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_training.config.loading import load_config
-from rl_training.config.sweeps import load_sweep, trials_of
+from rl_training.config.searches.sweeps import load_sweep, trials_of
 from rl_training.trainer import TrainResult, train
 
 FLAT = """\

@@ -147,8 +147,7 @@ def test_nothing_is_imported_from_the_folder_of_an_untrusted_run(library: str, t
     command = [sys.executable, "-m", "rl_training", "resume", "latest", "--total-timesteps=128"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
-    # the environment was looked for: its library is missing, or installed, and then the checkpoint is missing
-    assert "rl-training[atari]" in done.stderr or "the run has saved none" in done.stderr
+    assert "the run has saved none" in done.stderr  # the environment was built; only the checkpoint is missing
     assert not marker.exists()
 
 

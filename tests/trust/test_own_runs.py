@@ -237,8 +237,8 @@ def test_a_group_that_was_planned_elsewhere_starts_nothing(
 def test_a_sweep_and_a_search_that_were_planned_elsewhere_start_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rl_training.config.sweeps import parse_sweep
-    from rl_training.config.tuning import parse_tune
+    from rl_training.config.searches.sweeps import parse_sweep
+    from rl_training.config.searches.tuning import parse_tune
     from rl_training.experiments.launching.tuning import Tuning
 
     Path("base.yaml").write_text("env_id: CartPole-v1\noutput_dir: runs\n")

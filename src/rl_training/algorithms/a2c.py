@@ -34,7 +34,8 @@ def policy_gradient_loss(minibatch: Mapping[str, Tensor], *, ent_coef: float, vf
 def policy_gradient_update(algorithm: OnPolicyAlgorithm, rollout: Rollout, weights: Tensor) -> UpdateResult:
     """One optimiser step on a whole rollout with the log-probabilities weighted by `weights` (B,)."""
     hp = algorithm.hp
-    logprobs, entropy, new_values = algorithm.network(rollout.obs, rollout.actions)
+    logprobs, entropy, new_values = algorithm.evaluated(rollout)
+    rollout = rollout.learnt()
     minibatch = {
         "logprobs": logprobs,
         "advantages": normalized(weights) if hp.normalize_advantage else weights,
@@ -54,4 +55,4 @@ class A2C(OnPolicyAlgorithm):
 
     def update(self, batch: Batch) -> UpdateResult:
         rollout = self.prepare(batch)
-        return policy_gradient_update(self, rollout, rollout.advantages)
+        return policy_gradient_update(self, rollout, rollout.learnt().advantages)

@@ -20,11 +20,13 @@ from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Tr
 from rl_training.algorithms.policies import NetworkPolicy
 from rl_training.algorithms.sac import ActorStep, Temperature, actor_loss, temperature_loss
 from rl_training.build_context import BuildContext
+from rl_training.config.networks import has_memory
 from rl_training.hparams.crossq import SPEC, CrossQConfig
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.batch_renorm import RenormNetwork, concatenated
 from rl_training.models.heads import bounded_log_std, tanh_gaussian_logprob
 from rl_training.models.networks import as_tensors
+from rl_training.models.observed import rows_of
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
 from rl_training.numerics.normalization import ObsNormalizer
@@ -87,6 +89,8 @@ class CrossQ(OffPolicyAlgorithm):
         for name, backbone in (("actor", ctx.network.actor), ("critic", ctx.network.critic)):
             if backbone.type != "mlp":
                 raise ConfigError(f"crossq normalises the layers of an mlp; network.{name}.type is '{backbone.type}'")
+            if has_memory(backbone):
+                raise ConfigError(f"crossq has no networks with memory; set network.{name}.memory to none, or take sac")
         rng, space = ctx.streams("init"), cast(BoxSpec, ctx.action_space)
         self.size = math.prod(space.shape)
         self.actor = RenormActor(ctx, hp, self.size, rng)
@@ -132,10 +136,10 @@ class CrossQ(OffPolicyAlgorithm):
 
     def critics_objective(self, rows: Transitions, alpha: Tensor | float) -> CriticStep:
         """Squared errors of the critics, which see this and the next state in one batch, towards the soft targets."""
-        size = len(rows.rewards)
+        size, next_obs = len(rows.rewards), rows_of(rows.next_obs)
         with torch.no_grad():
-            next_actions, next_logprobs = self.actor.sample(rows.next_obs, self.noise(size, self.size), False)
-        obs, actions = concatenated(rows.obs, rows.next_obs), torch.cat([rows.actions.flatten(1), next_actions])
+            next_actions, next_logprobs = self.actor.sample(next_obs, self.noise(size, self.size), False)
+        obs, actions = concatenated(rows_of(rows.obs), next_obs), torch.cat([rows.actions.flatten(1), next_actions])
         values, next_values = self.critics(obs, actions, True).squeeze(2).split(size, dim=1)
         soft_values = next_values.detach().amin(0) - alpha * next_logprobs
         targets = td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
@@ -144,7 +148,8 @@ class CrossQ(OffPolicyAlgorithm):
 
     def actor_objective(self, rows: Transitions, alpha: Tensor | float) -> ActorStep:
         """Entropy-regularised value of the policy's own actions; gradients reach the actor only."""
-        actions, logprobs = self.actor.sample(rows.obs, self.noise(len(rows.rewards), self.size), True)
+        obs = rows_of(rows.obs)
+        actions, logprobs = self.actor.sample(obs, self.noise(len(rows.rewards), self.size), True)
         with self.learners["critics"].frozen():
-            values = self.critics(rows.obs, actions, False).squeeze(2).amin(0)
+            values = self.critics(obs, actions, False).squeeze(2).amin(0)
         return ActorStep(actor_loss(logprobs, values, alpha), logprobs.detach())

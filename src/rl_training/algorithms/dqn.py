@@ -2,7 +2,8 @@
 
 Top to bottom: targets and losses as pure functions, the policy, the algorithm. Hyperparameters are in `hparams/dqn.py`.
 Double, dueling, n-step, prioritised, C51 or quantiles, and noisy layers are independent: the buffer does n-step and
-prioritised sampling, the network dueling and noisy layers, the functions below the others.
+prioritised sampling, the network dueling and noisy layers, the functions below the others. Networks with memory learn
+from sequences, as R2D2 does (Kapturowski et al. 2019); the code is the same, since a row may belong to a sequence.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from torch.nn import functional as F
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm, Transitions, td_targets
-from rl_training.algorithms.policies import NetworkPolicy
+from rl_training.algorithms.policies import NetworkPolicy, to_arrays
 from rl_training.algorithms.random import random_actions
 from rl_training.build_context import BuildContext
 from rl_training.hparams.dqn import SPEC, DQNConfig
 from rl_training.models.action_values import ActionValues, QShape
-from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
+from rl_training.models.backbones.memory import Remembering
+from rl_training.models.backbones.mlp import MLP, numpy_layer
 from rl_training.models.heads import MASKED_LOGIT
-from rl_training.models.networks import action_mask, as_tensors
+from rl_training.models.networks import as_tensors
+from rl_training.models.observed import Seen, action_mask
 from rl_training.types import (
     ACTION_MASK,
     ActResult,
@@ -92,7 +95,7 @@ def quantile_huber_loss(quantiles: Tensor, targets: Tensor) -> tuple[Tensor, Ten
     return tilted.mean(2).sum(1), errors.detach().abs().mean((1, 2))
 
 
-def greedy(values: Tensor, obs: TensorObs) -> Tensor:
+def greedy(values: Tensor, obs: Seen) -> Tensor:
     """The greedy action of every row (B,), among those that a mask allows."""
     mask = action_mask(obs)
     return (values if mask is None else values.masked_fill(mask == 0, MASKED_LOGIT)).argmax(1)
@@ -115,6 +118,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
     def __init__(self, algorithm: DQN) -> None:
         super().__init__(algorithm.q, algorithm.ctx, algorithm.normalizer)
         self.algorithm = algorithm
+        self.backbone = algorithm.q.backbone
         self.saved_env_steps = 0
         """Env steps of the checkpoint that this policy was loaded from; they set epsilon outside of training."""
         self._values = numpy_values(algorithm.q)
@@ -123,7 +127,8 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
         mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
-        values = self.action_values(self.normalize(obs), None if deterministic else rng)
+        extras = self.stored(carry)
+        values, carry = self.remembering_values(self.normalize(obs), carry, is_first, None if deterministic else rng)
         if mask is not None:
             values = np.where(mask == 0, MASKED_LOGIT, values)
         actions = values.argmax(axis=1)
@@ -131,15 +136,28 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         if epsilon > 0.0:
             explored = random_actions(self.action_space, len(actions), rng, mask)
             actions = np.where(rng.random(len(actions)) < epsilon, explored, actions)
-        return ActResult(actions, actions, carry)
+        return ActResult(actions, actions, carry, extras)
 
     def action_values(self, obs: Obs, rng: np.random.Generator | None) -> Array:
-        """Expected returns (N, A); with `rng` noisy layers draw fresh noise."""
+        """Expected returns (N, A) of observations by themselves; with `rng` noisy layers draw fresh noise."""
         if self._values is not None:
             return self._values(obs)
         noise = None if rng is None else self.network.draw_noise(rng)
         with torch.no_grad():
             return self.algorithm.expected(self.network(as_tensors(obs, self.device), noise)).cpu().numpy()
+
+    def remembering_values(
+        self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator | None
+    ) -> tuple[Array, Carry]:
+        """Expected returns (N, A) given what is remembered, and what is remembered then."""
+        if not isinstance(self.backbone, Remembering):
+            return self.action_values(obs, rng), carry
+        noise = None if rng is None else self.network.draw_noise(rng)
+        memory = {name: self.algorithm.tensor(value) for name, value in carry.items()}
+        with torch.no_grad():
+            x, begins = self.backbone.embed(as_tensors(obs, self.device)), self.algorithm.tensor(is_first)
+            features, memory = self.backbone.memory.step(x, memory, begins)
+            return self.algorithm.expected(self.network.numbers(features, noise)).cpu().numpy(), to_arrays(memory)
 
     def epsilon(self) -> float:
         """Current share of random actions: a function of env steps, whatever the number of environments."""
@@ -205,7 +223,8 @@ class DQN(OffPolicyAlgorithm):
         self.target("q")
         low, high = hp.value_range
         self.support = torch.linspace(low, high, hp.atoms, device=self.device)
-        self.policy = EpsilonGreedyPolicy(self)
+        self.priority_eta = hp.priority_eta
+        self.act_with(EpsilonGreedyPolicy(self), store_carry=hp.stored_state)
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -233,7 +252,7 @@ class DQN(OffPolicyAlgorithm):
         if self.updates % self.hp.target_every_updates == 0:
             self.targets["q"].follow(self.hp.tau)
         metrics["epsilon"] = self.policy.epsilon()
-        return UpdateResult(metrics, None if rows.weights is None else step.errors.cpu().numpy())
+        return UpdateResult(metrics, self.priorities(rows, step.errors))
 
     def gradient(self, rows: Transitions) -> QStep:
         """Gradient of `objective`, ready for the optimiser."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,29 +18,45 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.kernel_choice import using_reference
+from rl_training.algorithms.policies import STORED_CARRY, NetworkPolicy
 from rl_training.algorithms.random import random_actions
+from rl_training.algorithms.sequences import priorities_of, steps_of
 from rl_training.algorithms.static import StaticAgent
 from rl_training.build_context import BuildContext
 from rl_training.guards import Held, Suspects, gradient_suspects, leaves
-from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule
+from rl_training.hparams.off_policy import OffPolicyHparams, ReplaySchedule, SequenceOptions
 from rl_training.hparams.schedules import value_at
+from rl_training.models.backbones.memory import Remembering
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.networks import as_tensors, load_module_state, module_state
+from rl_training.models.observed import Seen, Steps
 from rl_training.models.optimization import FlatParameters, build_optimizer
+from rl_training.models.random_shift import RandomShift
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import ACTION_MASK, ActResult, Array, Batch, BoxSpec, Carry, Obs, SpaceSpec, StateDict
+from rl_training.types import (
+    ACTION_MASK,
+    ActResult,
+    Array,
+    Batch,
+    BoxSpec,
+    Carry,
+    ConfigError,
+    Obs,
+    SpaceSpec,
+    StateDict,
+)
 
 
 @dataclass(slots=True)
 class Transitions:
-    """A sampled batch as tensors of B rows, observations normalised."""
+    """A sampled batch as tensors of B rows, observations normalised; for networks with memory the rows of sequences."""
 
-    obs: TensorObs
+    obs: Seen
     actions: Tensor
     rewards: Tensor
-    next_obs: TensorObs
+    next_obs: Seen
     terminated: Tensor
     """1 where the episode terminated, so that nothing follows; 0 elsewhere."""
     discounts: Tensor
@@ -137,27 +154,33 @@ class Target:
 
 
 class UniformPolicy(StaticAgent):
-    """Acts before learning starts: uniform over the actions; Box actions are in -1..1, as actors give them."""
+    """Acts before learning starts: uniform over the actions; Box actions are in -1..1, as actors give them.
 
-    def __init__(self, action_space: SpaceSpec) -> None:
+    With a `learner` that has memory, what that policy would remember is carried along.
+    """
+
+    def __init__(self, action_space: SpaceSpec, learner: NetworkPolicy | None = None) -> None:
         self.action_space = action_space
+        self.learner = learner
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
-        count = len(is_first)
+        count, extras = len(is_first), {}
+        if self.learner is not None:
+            extras, carry = self.learner.stored(carry), self.learner.remembered(obs, carry, is_first)
         if isinstance(self.action_space, BoxSpec):
             actions = rng.uniform(-1.0, 1.0, (count, *self.action_space.shape)).astype(np.float32)
-            return ActResult(actions, to_bounds(self.action_space, actions), carry)
+            return ActResult(actions, to_bounds(self.action_space, actions), carry, extras)
         mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
         actions = random_actions(self.action_space, count, rng, mask)
-        return ActResult(actions, actions, carry)
+        return ActResult(actions, actions, carry, extras)
 
 
 class OffPolicyAlgorithm:
     """Normalisers, learners and targets of one algorithm, and the operations that all algorithms share.
 
-    A subclass fills `learners` and `targets`, sets `policy`, and writes `update`.
+    A subclass fills `learners` and `targets`, calls `act_with`, and writes `update`.
     """
 
     policy: Any
@@ -167,6 +190,8 @@ class OffPolicyAlgorithm:
     """Updates that one call of `update` counts as."""
     policy_learners: tuple[str, ...] = ("actor",)
     """Learners whose network the policy saves."""
+    priority_eta = 0.9
+    """Weight of the largest error in the priority of a sequence; the rest is the mean (Kapturowski et al. 2019)."""
 
     def __init__(self, ctx: BuildContext, hp: OffPolicyHparams) -> None:
         self.ctx = ctx
@@ -177,6 +202,7 @@ class OffPolicyAlgorithm:
         self.normalizer = ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None
         self.reward_normalizer = RewardNormalizer(hp.gamma, ctx.num_envs) if ctx.normalize_reward else None
         self.warmup = UniformPolicy(ctx.action_space)
+        self.shift = RandomShift(ctx.observation_space, ctx.network.critic)
         self.learners: dict[str, Learner] = {}
         self.targets: dict[str, Target] = {}
         self.updates = 0
@@ -184,8 +210,39 @@ class OffPolicyAlgorithm:
 
     @property
     def schedule(self) -> ReplaySchedule:
-        """When the trainer calls `update`, and with how many transitions."""
-        return self.hp.replay
+        """When the trainer calls `update`, and with how many transitions, or sequences of as many transitions."""
+        replay = self.hp.replay
+        return replace(replay, batch_size=replay.batch_size // self.hp.sequence_length) if self.remembers else replay
+
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether a network has memory; updates then learn from sequences."""
+        modules = (module for learner in self.learners.values() for module in learner.network.modules())
+        return any(isinstance(module, Remembering) for module in modules)
+
+    @property
+    def sequences(self) -> SequenceOptions | None:
+        """What the buffer is told about sequences; None for networks without memory."""
+        if not self.remembers:
+            return None
+        carry = self.policy.stored(self.policy.initial_carry(1))
+        layout = {name.removeprefix(STORED_CARRY): (value.shape[1:], value.dtype) for name, value in carry.items()}
+        return SequenceOptions(self.hp.burn_in + self.hp.sequence_length, layout)
+
+    def act_with(self, policy: Any, *, store_carry: bool = False) -> None:
+        """Set the policy. One that remembers does so from the first random action on."""
+        self.policy = policy
+        if not self.remembers:
+            return
+        if self.hp.n_step > 1:
+            raise ConfigError("networks with memory learn from one-step targets along sequences; set hparams.n_step: 1")
+        if self.hp.batch_size < self.hp.sequence_length:
+            raise ConfigError(
+                f"hparams.batch_size {self.hp.batch_size} is less than one sequence of hparams.sequence_length "
+                f"{self.hp.sequence_length} transitions"
+            )
+        policy.stores_carry = store_carry and policy.remembers
+        self.warmup = UniformPolicy(self.ctx.action_space, policy)
 
     def learner(self, name: str, network: nn.Module) -> Learner:
         """Register a network that is trained; it is saved with the algorithm."""
@@ -200,20 +257,48 @@ class OffPolicyAlgorithm:
     def prepare(self, batch: Batch) -> Transitions:
         """A sampled batch as tensors on the device."""
         self._batch = batch
+        if self.remembers:
+            return self.prepare_sequences(batch)
         rewards = batch["rewards"] if self.reward_normalizer is None else self.reward_normalizer.scale(batch["rewards"])
         discounts = batch.get("discounts")
         if discounts is None:
             discounts = np.full(len(rewards), self.hp.gamma, np.float32)
         weights = batch.get("weights")
         return Transitions(
-            self.observations(batch["obs"]),
+            self.shift(self.observations(batch["obs"]), self.shift.draw(len(rewards), self.rng)),
             self.tensor(batch["actions"]),
             self.tensor(rewards),
-            self.observations(batch["next_obs"]),
+            self.shift(self.observations(batch["next_obs"]), self.shift.draw(len(rewards), self.rng)),
             self.tensor(batch["terminated"]).to(torch.float32),
             self.tensor(discounts),
             None if weights is None else self.tensor(weights),
         )
+
+    def prepare_sequences(self, batch: Batch) -> Transitions:
+        """Sampled sequences (N, K + T, ...) as the rows of T steps, after K of burn-in. Images of one sequence are all
+        moved alike: a memory may compare them."""
+        offsets = self.shift.draw(len(batch["rewards"]), self.rng)
+        rows, flat = steps_of(
+            batch, self.hp.burn_in, self.device, lambda obs: self.shift(self.observations(obs), offsets)
+        )
+        rewards = flat["rewards"] if self.reward_normalizer is None else self.reward_normalizer.scale(flat["rewards"])
+        return Transitions(
+            replace(rows, following=None),
+            self.tensor(flat["actions"]),
+            self.tensor(rewards),
+            rows,
+            self.tensor(flat["terminated"]).to(torch.float32),
+            torch.full((len(rewards),), self.hp.gamma, dtype=torch.float32, device=self.device),
+            self.tensor(flat["weights"]) if "weights" in flat else None,
+        )
+
+    def priorities(self, rows: Transitions, errors: Tensor) -> Array | None:
+        """Priorities from the magnitudes (B,) of the rows' errors: of each row, or of each sequence."""
+        if rows.weights is None:
+            return None
+        if isinstance(rows.obs, Steps):
+            return priorities_of(rows.obs, errors.cpu().numpy(), self.priority_eta)
+        return errors.cpu().numpy()
 
     def observations(self, obs: Obs) -> TensorObs:
         return as_tensors(obs if self.normalizer is None else self.normalizer(obs), self.device)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.policies import NetworkPolicy
+from rl_training.algorithms.policies import NetworkPolicy, to_arrays
 from rl_training.build_context import BuildContext
 from rl_training.guards import Held, gradient_suspects, leaves
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.hparams.schedules import value_at
+from rl_training.models.backbones.memory import MemoryCarry, Trace, prefixed
 from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
 from rl_training.models.heads import ActionHead, StateDependentGaussianHead
 from rl_training.models.networks import ActorCritic, as_tensors, module_state
@@ -63,15 +64,16 @@ class ActorCriticPolicy(NetworkPolicy):
         self._numpy_output = numpy_layer(cast(torch.nn.Module, self.head.output))
 
     def initial_carry(self, num_envs: int) -> Carry:
+        memory = to_arrays(self.network.initial_carry(num_envs))
         if not isinstance(self.head, StateDependentGaussianHead):
-            return {}
-        return first_draws(num_envs, *self.head.log_std.shape)
+            return memory
+        return {**memory, **first_draws(num_envs, *self.head.log_std.shape)}
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
         mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
-        features, mean = self._features_and_mean(self.normalize(obs))
+        features, mean, carry = self._features_and_mean(self.normalize(obs), carry, is_first)
         if isinstance(self.head, StateDependentGaussianHead) and not deterministic:
             carry = self._with_new_draws(self.head, carry, is_first, rng)
             actions = self.head.sample_with_draws(mean, features, carry["draws"])
@@ -79,13 +81,25 @@ class ActorCriticPolicy(NetworkPolicy):
             actions = self.head.sample(mean, rng, deterministic=deterministic, mask=mask)
         return ActResult(actions, to_env(self.action_space, actions), carry)
 
-    def _features_and_mean(self, obs: Obs) -> tuple[Array, Array]:
-        if self._numpy_actor is not None and self._numpy_output is not None:
+    def _features_and_mean(self, obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Array, Carry]:
+        if self._numpy_actor is not None and self._numpy_output is not None and not self.network.memories:
             features = self._numpy_actor(obs)
-            return features, self._numpy_output(features)
+            return features, self._numpy_output(features), carry
+        begins = torch.as_tensor(is_first, device=self.device)
         with torch.no_grad():
-            latent = self.network.actor(as_tensors(obs, self.device))
-            return latent.cpu().numpy(), self.head(latent).mean.cpu().numpy()
+            memory = self.memory_of(carry)
+            latent, memory = self.network.advance(as_tensors(obs, self.device), memory, begins)
+            mean = self.head(latent).mean.cpu().numpy()
+        return latent.cpu().numpy(), mean, {**carry, **to_arrays(memory)}
+
+    def memory_of(self, carry: Carry) -> MemoryCarry:
+        """The part of a carry that the network's memories hold, on the device."""
+        owners = self.network.memories
+        return {
+            name: torch.as_tensor(value, device=self.device)
+            for name, value in carry.items()
+            if name.partition("/")[0] in owners
+        }
 
     def _with_new_draws(
         self, head: StateDependentGaussianHead, carry: Carry, is_first: Array, rng: np.random.Generator
@@ -95,12 +109,15 @@ class ActorCriticPolicy(NetworkPolicy):
         if stale.any():
             draws = draws.copy()
             draws[stale] = head.draw(rng, int(stale.sum()))
-        return {"draws": draws, "age": age}
+        return {**carry, "draws": draws, "age": age}
 
 
 @dataclass(slots=True)
 class Rollout:
-    """The valid transitions of a rollout, flat (B, ...), with log-probabilities and values from before the update."""
+    """The valid transitions of a rollout, flat (B, ...), with log-probabilities and values from before the update.
+
+    For networks with memory the rows are sequences: see `Pieces`.
+    """
 
     obs: TensorObs
     actions: Tensor
@@ -108,15 +125,20 @@ class Rollout:
     values: Tensor
     advantages: Tensor
     returns: Tensor
+    pieces: Pieces | None = None
 
     def __len__(self) -> int:
-        return len(self.advantages)
+        return len(self.advantages) if self.pieces is None else self.pieces.count
 
     def rows(self, index: Tensor) -> Rollout:
-        """The rows at `index`, as a minibatch."""
+        """The rows at `index`, as a minibatch; with memory the pieces at `index`."""
+        pieces = self.pieces
 
         def take(column: Tensor) -> Tensor:
-            return column.index_select(0, index)  # faster than column[index]
+            if pieces is None:
+                return column.index_select(0, index)  # faster than column[index]
+            steps = column.view(pieces.length, pieces.count, *column.shape[1:])
+            return steps.index_select(1, index).flatten(0, 1)
 
         return Rollout(
             {name: take(column) for name, column in self.obs.items()} if isinstance(self.obs, dict) else take(self.obs),
@@ -125,7 +147,39 @@ class Rollout:
             take(self.values),
             take(self.advantages),
             take(self.returns),
+            None if pieces is None else pieces.rows(index),
         )
+
+    def learnt(self) -> Rollout:
+        """The rows that are transitions, flat and without their order, as `evaluated` gives them."""
+        return self if self.pieces is None else replace(self, pieces=None).rows(self.pieces.valid_rows())
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A rollout cut into P pieces of L steps for networks with memory; row t * P + p is step t of piece p."""
+
+    carry: MemoryCarry
+    """What was remembered when each piece began (P, ...)."""
+    is_first: Tensor
+    """(L, P), where episodes begin."""
+    valid: Tensor
+    """(L, P), False for rows that are not transitions; they stay in the sequence and are not learnt from."""
+
+    @property
+    def length(self) -> int:
+        return self.is_first.shape[0]
+
+    @property
+    def count(self) -> int:
+        return self.is_first.shape[1]
+
+    def rows(self, index: Tensor) -> Pieces:
+        carry = {name: value.index_select(0, index) for name, value in self.carry.items()}
+        return Pieces(carry, self.is_first.index_select(1, index), self.valid.index_select(1, index))
+
+    def valid_rows(self) -> Tensor:
+        return self.valid.reshape(-1).nonzero().reshape(-1)
 
 
 class OnPolicyAlgorithm:
@@ -133,9 +187,6 @@ class OnPolicyAlgorithm:
 
     A subclass writes `update`: its loss on the rows of a prepared rollout.
     """
-
-    kernel: Any = None
-    """Hand-written gradient in place of autograd, where a subclass has one."""
 
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
         self.ctx = ctx
@@ -148,6 +199,8 @@ class OnPolicyAlgorithm:
 
     def prepare(self, batch: Batch) -> Rollout:
         """Values, log-probabilities, advantages and returns of a rollout under the current network."""
+        if self.network.memories:
+            return self._prepare_pieces(batch)
         rewards = self._scaled_rewards(batch)
         num_steps, num_envs = rewards.shape
         obs = as_tensors(self.policy.normalize(flat_rows(batch["obs"])), self.policy.device)
@@ -155,20 +208,81 @@ class OnPolicyAlgorithm:
         with torch.no_grad():
             logprobs, _, values = self.network(obs, actions)
         value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
-        advantages, returns = gae(
+        advantages, returns = self._gae(batch, rewards, value_rows, self._next_values(batch, value_rows))
+        rollout = Rollout(obs, actions, logprobs, values, self._flat(advantages), self._flat(returns))
+        if not batch["valid"].all():
+            rollout = rollout.rows(torch.from_numpy(np.flatnonzero(batch["valid"])).to(self.policy.device))
+        return rollout
+
+    def _gae(self, batch: Batch, rewards: Array, values: Array, next_values: Array) -> tuple[Array, Array]:
+        return gae(
             rewards,
-            value_rows,
-            self._next_values(batch, value_rows),
+            values,
+            next_values,
             batch["terminated"],
             batch["terminated"] | batch["truncated"],
             gamma=self.hp.gamma,
             gae_lambda=self.hp.gae_lambda,
             valid=batch["valid"],
         )
-        rollout = Rollout(obs, actions, logprobs, values, self._flat(advantages), self._flat(returns))
-        if not batch["valid"].all():
-            rollout = rollout.rows(torch.from_numpy(np.flatnonzero(batch["valid"])).to(self.policy.device))
-        return rollout
+
+    def _prepare_pieces(self, batch: Batch) -> Rollout:
+        """`prepare` for networks with memory: one pass along the rollout, then cut into pieces of `sequence_length`."""
+        rewards, device = self._scaled_rewards(batch), self.policy.device
+        num_steps, num_envs = rewards.shape
+        obs = as_tensors(self.policy.normalize(flat_rows(batch["obs"])), device)
+        actions = torch.as_tensor(flat_rows(batch["actions"]), device=device)
+        is_first, valid = (torch.as_tensor(batch[name], device=device) for name in ("is_first", "valid"))
+        carry = self.policy.memory_of(batch["initial_carry"])
+        with torch.no_grad():
+            (logprobs, _, values), traces = self.network.follow(obs, actions, carry, is_first)
+            edge = as_tensors(self.policy.normalize(concatenate_rows(batch["last_obs"], batch["final_obs"])), device)
+            edge_values = self.network.next_values(edge, self._edge_carry(batch, traces)).cpu().numpy()
+        value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
+        next_values = self._with_edges(batch, value_rows, edge_values)
+        advantages, returns = self._gae(batch, rewards, value_rows, next_values)
+        length = self.hp.sequence_length or num_steps
+        starts = torch.arange(length, num_steps, length, device=device)  # the first piece begins with the rollout
+        before = ((starts - 1)[:, None] * num_envs + torch.arange(num_envs, device=device)).reshape(-1)
+        later = prefixed({name: trace.after(before) for name, trace in traces.items()})
+        carries = {name: torch.cat([value, later[name]]) for name, value in carry.items()}
+
+        def cut(column: Tensor) -> Tensor:
+            """(T * N, ...) rows to those of the pieces, (L * P, ...)."""
+            return column.view(-1, length, num_envs, *column.shape[1:]).transpose(0, 1).flatten(0, 2)
+
+        pieces = Pieces(
+            carries,
+            cut(is_first.reshape(-1)).view(length, -1),
+            cut(valid.reshape(-1)).view(length, -1),
+        )
+        return Rollout(
+            {name: cut(column) for name, column in obs.items()} if isinstance(obs, dict) else cut(obs),
+            cut(actions),
+            cut(logprobs),
+            cut(values),
+            cut(self._flat(advantages)),
+            cut(self._flat(returns)),
+            pieces,
+        )
+
+    def _edge_carry(self, batch: Batch, traces: Mapping[str, Trace]) -> MemoryCarry:
+        """The critic's memory before the last and the final observations: that after the row they follow."""
+        trace = traces.get("actor" if self.network.critic is self.network.actor else "critic")
+        if trace is None:
+            return {}
+        last, final = trace.last(), trace.after(torch.as_tensor(batch["final_index"], device=self.policy.device))
+        return {name: torch.cat([value, final[name]]) for name, value in last.items()}
+
+    def evaluated(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities, entropies and values of the rows of `rollout.learnt()` under the current network."""
+        if rollout.pieces is None:
+            return cast(tuple[Tensor, Tensor, Tensor], self.network(rollout.obs, rollout.actions))
+        pieces = rollout.pieces
+        columns, _ = self.network.follow(rollout.obs, rollout.actions, pieces.carry, pieces.is_first)
+        rows = pieces.valid_rows()
+        logprobs, entropy, values = (column.index_select(0, rows) for column in columns)
+        return logprobs, entropy, values
 
     def _scaled_rewards(self, batch: Batch) -> Array:
         rewards = cast(Array, batch["rewards"])
@@ -185,6 +299,11 @@ class OnPolicyAlgorithm:
         edge = concatenate_rows(batch["last_obs"], batch["final_obs"])
         with torch.no_grad():
             edge_values = self.network.values(as_tensors(self.policy.normalize(edge), self.policy.device)).cpu().numpy()
+        return self._with_edges(batch, values, edge_values)
+
+    @staticmethod
+    def _with_edges(batch: Batch, values: Array, edge_values: Array) -> Array:
+        """Values shifted by one step, with those of the last and the final observations in their places."""
         num_envs = values.shape[1]
         next_values = np.concatenate([values[1:], edge_values[None, :num_envs]])
         next_values.reshape(-1)[batch["final_index"]] = edge_values[num_envs:]

@@ -9,23 +9,59 @@ import torch
 from torch import nn
 
 from rl_training.build_context import BuildContext
+from rl_training.models.backbones.memory import MemoryCarry, Remembering
 from rl_training.models.backbones.mlp import MLP, numpy_layer
 from rl_training.models.networks import as_tensors, load_module_state, module_state
+from rl_training.models.shared_encoder import SharedEncoder
 from rl_training.numerics.normalization import ObsNormalizer
 from rl_training.types import Array, Carry, Obs, StateDict
 
+Forward = Callable[[Obs, Carry, Array], tuple[Array, Carry]]
+"""(observations, carry, is_first) -> (outputs of a network, the carry after it), on the host."""
+
+STORED_CARRY = "carry/"
+"""Prefix of the extras that hold what a policy remembered before a step."""
+
 
 class NetworkPolicy:
-    """Saves a network and the observation normaliser; a subclass writes `act`."""
+    """Saves a network, the encoder before it and the observation normaliser; a subclass writes `act`."""
 
-    def __init__(self, network: nn.Module, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        ctx: BuildContext,
+        normalizer: ObsNormalizer | None,
+        encoder: SharedEncoder | None = None,
+    ) -> None:
         self.network = network
+        self.encoder = encoder
+        """What images pass through before the network, where critics and actor share it."""
         self.normalizer = normalizer
+        self.backbone: object = None
+        """What acts and may remember; a subclass with memory sets it."""
+        self.stores_carry = False
+        """Whether every step is stored with what was remembered before it."""
         self.device = torch.device(ctx.device)
         self.action_space = ctx.action_space
 
+    @property
+    def remembers(self) -> bool:
+        return isinstance(self.backbone, Remembering)
+
     def initial_carry(self, num_envs: int) -> Carry:
-        return {}
+        return to_arrays(self.backbone.memory.initial_carry(num_envs)) if isinstance(self.backbone, Remembering) else {}
+
+    def remembered(self, obs: Obs, carry: Carry, is_first: Array) -> Carry:
+        """What is remembered after raw observations, whatever is done there."""
+        if not isinstance(self.backbone, Remembering):
+            return carry
+        return remembering_forward(self.backbone, nn.Identity(), self.device, self.encoder)(
+            self.normalize(obs), carry, is_first
+        )[1]
+
+    def stored(self, carry: Carry) -> dict[str, Array]:
+        """The carry before a step as extras of that step, where it is stored."""
+        return {f"{STORED_CARRY}{name}": value for name, value in carry.items()} if self.stores_carry else {}
 
     def normalize(self, obs: Obs) -> Obs:
         """Observations as the network sees them."""
@@ -33,23 +69,53 @@ class NetworkPolicy:
 
     def state_dict(self) -> StateDict:
         normalizer = {} if self.normalizer is None else self.normalizer.state_dict()
-        return {"network": module_state(self.network), "normalizer": normalizer}
+        encoder = {} if self.encoder is None else {"encoder": module_state(self.encoder)}
+        return {"network": module_state(self.network), "normalizer": normalizer, **encoder}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         load_module_state(self.network, state["network"])
+        if self.encoder is not None:
+            load_module_state(self.encoder, state["encoder"])
         if self.normalizer is not None:
             self.normalizer.load_state_dict(state["normalizer"])
 
 
-def host_forward(backbone: nn.Module, output: nn.Module, device: torch.device) -> Callable[[Obs], Array]:
+def host_forward(
+    backbone: nn.Module, output: nn.Module, device: torch.device, encoder: SharedEncoder | None = None
+) -> Forward:
     """`output(backbone(obs))` for acting: in NumPy for MLPs on the CPU, in torch otherwise."""
-    features = backbone.numpy_forward() if isinstance(backbone, MLP) else None
+    if isinstance(backbone, Remembering):
+        return remembering_forward(backbone, output, device, encoder)
+    features = backbone.numpy_forward() if isinstance(backbone, MLP) and encoder is None else None
     last = numpy_layer(output)
     if features is not None and last is not None:
-        return lambda obs: last(features(obs))
+        return lambda obs, carry, is_first: (last(features(obs)), carry)
 
-    def run(obs: Obs) -> Array:
+    def run(obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Carry]:
         with torch.no_grad():
-            return cast(Array, output(backbone(as_tensors(obs, device))).cpu().numpy())
+            tensors = as_tensors(obs, device)
+            features = backbone(tensors if encoder is None else encoder(tensors))
+            return cast(Array, output(features).cpu().numpy()), carry
 
     return run
+
+
+def remembering_forward(
+    backbone: Remembering, output: nn.Module, device: torch.device, encoder: SharedEncoder | None
+) -> Forward:
+    """`host_forward` for a backbone with memory: one step of it."""
+
+    def run(obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Carry]:
+        with torch.no_grad():
+            tensors = as_tensors(obs, device)
+            x = backbone.embed(tensors if encoder is None else encoder(tensors))
+            memory = {name: torch.as_tensor(value, device=device) for name, value in carry.items()}
+            features, after = backbone.memory.step(x, memory, torch.as_tensor(is_first, device=device))
+            return cast(Array, output(features).cpu().numpy()), to_arrays(after)
+
+    return run
+
+
+def to_arrays(carry: MemoryCarry) -> Carry:
+    """What a memory carries as arrays, which is how collectors and checkpoints hold it."""
+    return {name: value.cpu().numpy() for name, value in carry.items()}

@@ -149,7 +149,8 @@ class PPO(OnPolicyAlgorithm):
 
     def loss(self, rollout: Rollout, coefficients: Coefficients) -> dict[str, Tensor]:
         """`ppo_loss` on some rows of a rollout under the current network."""
-        logprobs, entropy, new_values = self.network(rollout.obs, rollout.actions)
+        logprobs, entropy, new_values = self.evaluated(rollout)
+        rollout = rollout.learnt()
         minibatch = {
             "logprobs": logprobs,
             "old_logprobs": rollout.logprobs,

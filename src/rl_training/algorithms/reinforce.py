@@ -21,4 +21,5 @@ class Reinforce(OnPolicyAlgorithm):
 
     def update(self, batch: Batch) -> UpdateResult:
         rollout = self.prepare(batch)
-        return policy_gradient_update(self, rollout, rollout.advantages if self.hp.baseline else rollout.returns)
+        learnt = rollout.learnt()
+        return policy_gradient_update(self, rollout, learnt.advantages if self.hp.baseline else learnt.returns)

@@ -6,7 +6,8 @@ Top to bottom: the losses as pure functions, actors and policies, how sampled an
 
 What differs from common implementations: the critics are one batched network, and the actor's loss does not compute
 gradients of their weights. Actions are stored as -1..1, which is what the critics see; the environment gets them
-rescaled to its bounds.
+rescaled to its bounds. Images pass through one encoder, which the critics' loss trains and the actor sees without
+gradient; networks with memory learn from sequences. Neither changes a line of the losses.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig
 from rl_training.hparams.sac import SPEC, SACConfig
-from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
+from rl_training.models.backbones.build import build_backbone, width
 from rl_training.models.critics import QCritics
 from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
-from rl_training.models.networks import action_mask
+from rl_training.models.observed import Seen, action_mask, features_of
+from rl_training.models.shared_encoder import SharedEncoder, share_encoder
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.normalization import ObsNormalizer
 from rl_training.numerics.stable import LOG_STD_MAX, LOG_STD_MIN, raw_log_std
@@ -84,22 +86,30 @@ class GaussianActor(nn.Module):
             self.head.output.weight.mul_(0.01)
             self.head.output.bias[ones.size :] = raw_log_std(0.0)
 
-    def sample(self, obs: TensorObs, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def sample(self, obs: Seen, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Differentiable actions (B, A) and their log-densities (B,)."""
-        return self.head.rsample(self.head(self.backbone(obs)), noise)
+        return self.head.rsample(self.head(features_of(self.backbone, obs)), noise)
 
 
 class GaussianPolicy(NetworkPolicy):
     """Samples from a `GaussianActor`, or takes the tanh of its mean."""
 
-    def __init__(self, actor: GaussianActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
-        super().__init__(actor, ctx, normalizer)
-        self.outputs = host_forward(actor.backbone, actor.head.output, self.device)
+    def __init__(
+        self,
+        actor: GaussianActor,
+        ctx: BuildContext,
+        normalizer: ObsNormalizer | None,
+        encoder: SharedEncoder | None = None,
+    ) -> None:
+        super().__init__(actor, ctx, normalizer, encoder)
+        self.backbone = actor.backbone
+        self.outputs = host_forward(actor.backbone, actor.head.output, self.device, encoder)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
-        mean, raw = np.split(self.outputs(self.normalize(obs)), 2, axis=1)
+        outputs, carry = self.outputs(self.normalize(obs), carry, is_first)
+        mean, raw = np.split(outputs, 2, axis=1)
         if not deterministic:
             log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (np.tanh(raw) + 1.0)
             mean = mean + np.exp(log_std) * rng.standard_normal(mean.shape, dtype=np.float32)
@@ -118,9 +128,9 @@ class CategoricalActor(nn.Module):
         self.backbone = build_backbone(observation_space, cfg, rng)
         self.head = CategoricalHead(width(self.backbone), action_space, rng)
 
-    def forward(self, obs: TensorObs) -> Tensor:
+    def forward(self, obs: Seen) -> Tensor:
         """Log-probabilities (B, A); actions that a mask forbids have probability 0."""
-        logits, mask = self.head(self.backbone(obs)).mean, action_mask(obs)
+        logits, mask = self.head(features_of(self.backbone, obs)).mean, action_mask(obs)
         if mask is not None:
             logits = logits.masked_fill(mask == 0, MASKED_LOGIT)
         return F.log_softmax(logits, dim=1)
@@ -129,16 +139,22 @@ class CategoricalActor(nn.Module):
 class CategoricalPolicy(NetworkPolicy):
     """Draws from a `CategoricalActor`, or takes its most likely action."""
 
-    def __init__(self, actor: CategoricalActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
-        super().__init__(actor, ctx, normalizer)
-        self.head = actor.head
-        self.outputs = host_forward(actor.backbone, actor.head.output, self.device)
+    def __init__(
+        self,
+        actor: CategoricalActor,
+        ctx: BuildContext,
+        normalizer: ObsNormalizer | None,
+        encoder: SharedEncoder | None = None,
+    ) -> None:
+        super().__init__(actor, ctx, normalizer, encoder)
+        self.head, self.backbone = actor.head, actor.backbone
+        self.outputs = host_forward(actor.backbone, actor.head.output, self.device, encoder)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
         mask = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
-        logits = self.outputs(self.normalize(obs))
+        logits, carry = self.outputs(self.normalize(obs), carry, is_first)
         actions = self.head.sample(logits, rng, deterministic=deterministic, mask=mask)
         return ActResult(actions, actions, carry)
 
@@ -155,7 +171,7 @@ class Temperature(nn.Module):
 
 
 def sampled_soft_values(
-    actor: GaussianActor, critics: nn.Module, obs: TensorObs, alpha: Tensor | float, noise: Tensor
+    actor: GaussianActor, critics: nn.Module, obs: Seen, alpha: Tensor | float, noise: Tensor
 ) -> Tensor:
     """min Q(obs, a) - alpha log pi(a) of an action sampled from the policy, (B,)."""
     actions, logprobs = actor.sample(obs, noise)
@@ -168,7 +184,7 @@ def sampled_values_taken(critics: nn.Module, rows: Transitions) -> Tensor:
 
 
 def sampled_logprobs_and_values(
-    actor: GaussianActor, critics: nn.Module, obs: TensorObs, noise: Tensor
+    actor: GaussianActor, critics: nn.Module, obs: Seen, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
     """log pi(a) and min Q(obs, a) of a differentiable sample of the policy, (B,) each."""
     actions, logprobs = actor.sample(obs, noise)
@@ -176,7 +192,7 @@ def sampled_logprobs_and_values(
 
 
 def enumerated_soft_values(
-    actor: CategoricalActor, critics: nn.Module, obs: TensorObs, alpha: Tensor | float, noise: Tensor
+    actor: CategoricalActor, critics: nn.Module, obs: Seen, alpha: Tensor | float, noise: Tensor
 ) -> Tensor:
     """Expectation of min Q - alpha log pi over all actions, (B,); nothing is sampled, so `noise` has no columns."""
     logprobs = actor(obs)
@@ -192,7 +208,7 @@ def enumerated_values_taken(critics: nn.Module, rows: Transitions) -> Tensor:
 
 
 def enumerated_logprobs_and_values(
-    actor: CategoricalActor, critics: nn.Module, obs: TensorObs, noise: Tensor
+    actor: CategoricalActor, critics: nn.Module, obs: Seen, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Expectations of log pi and of min Q over all actions, (B,) each."""
     logprobs, values = actor(obs), critics(obs).amin(0)
@@ -233,26 +249,27 @@ class SAC(OffPolicyAlgorithm):
 
     def __init__(self, ctx: BuildContext, hp: SACConfig) -> None:
         super().__init__(ctx, hp)
-        rng, space, obs_space = ctx.streams("init"), ctx.action_space, ctx.observation_space
+        rng, space = ctx.streams("init"), ctx.action_space
+        encoder, obs_space, network = share_encoder(ctx.observation_space, ctx.network, rng)
         self.actor: GaussianActor | CategoricalActor
         self.policy: NetworkPolicy
         if isinstance(space, BoxSpec):
-            self.actor, self.actions = GaussianActor(obs_space, space, ctx.network.actor, rng), SAMPLED_ACTIONS
+            self.actor, self.actions = GaussianActor(obs_space, space, network.actor, rng), SAMPLED_ACTIONS
             self.noise_size = math.prod(space.shape)
             usual_entropy = -float(self.noise_size)
         else:
             assert isinstance(space, DiscreteSpec), "other action spaces are refused before anything is built"
-            self.actor, self.actions = CategoricalActor(obs_space, space, ctx.network.actor, rng), ENUMERATED_ACTIONS
+            self.actor, self.actions = CategoricalActor(obs_space, space, network.actor, rng), ENUMERATED_ACTIONS
             self.noise_size = 0
             usual_entropy = 0.89 * math.log(space.n)
-        self.critics = QCritics(obs_space, space, ctx.network.critic, rng, hp.num_critics)
+        self.critics = QCritics(obs_space, space, network.critic, rng, hp.num_critics, encoder)
         self.learner("actor", self.actor)
         self.learner("critics", self.critics)
         self.target("critics")
         if isinstance(self.actor, GaussianActor):
-            self.policy = GaussianPolicy(self.actor, ctx, self.normalizer)
+            self.act_with(GaussianPolicy(self.actor, ctx, self.normalizer, encoder))
         else:
-            self.policy = CategoricalPolicy(self.actor, ctx, self.normalizer)
+            self.act_with(CategoricalPolicy(self.actor, ctx, self.normalizer, encoder))
         self.target_entropy = usual_entropy if hp.target_entropy is None else hp.target_entropy
         self.temperature = None if hp.alpha is not None else Temperature()
         if self.temperature is not None:
@@ -292,7 +309,7 @@ class SAC(OffPolicyAlgorithm):
             self.step("temperature", loss, metrics)
 
         self.targets["critics"].follow(self.hp.tau)
-        return UpdateResult(metrics, None if rows.weights is None else critics.errors.abs().mean(0).cpu().numpy())
+        return UpdateResult(metrics, self.priorities(rows, critics.errors.abs().mean(0)))
 
     def alpha(self) -> Tensor | float:
         """Current temperature."""
@@ -316,7 +333,8 @@ class SAC(OffPolicyAlgorithm):
     def targets_of(self, rows: Transitions, alpha: Tensor | float) -> Tensor:
         """Soft Bellman targets of the actions taken, (B,)."""
         target_critics, noise = self.targets["critics"].network, self.action_noise(rows)
-        soft_values = self.actions.soft_values(self.actor, target_critics, rows.next_obs, alpha, noise)
+        next_obs = self.critics.shown(rows.next_obs)
+        soft_values = self.actions.soft_values(self.actor, target_critics, next_obs, alpha, noise)
         return td_targets(rows.rewards, rows.discounts, rows.terminated, soft_values)
 
     def loss_of_critics(self, values: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -330,9 +348,8 @@ class SAC(OffPolicyAlgorithm):
     def actor_objective(self, rows: Transitions, alpha: Tensor | float) -> ActorStep:
         """Entropy-regularised value of the policy's own actions; gradients reach the actor only."""
         with self.learners["critics"].frozen():
-            logprobs, values = self.actions.logprobs_and_values(
-                self.actor, self.critics, rows.obs, self.action_noise(rows)
-            )
+            obs, noise = self.critics.shown(rows.obs), self.action_noise(rows)
+            logprobs, values = self.actions.logprobs_and_values(self.actor, self.critics, obs, noise)
         return ActorStep(self.loss_of_actor(logprobs, values, alpha), logprobs.detach())
 
     def loss_of_actor(self, logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tensor:

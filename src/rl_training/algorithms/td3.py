@@ -3,7 +3,8 @@
 Top to bottom: the target action as a pure function, the actor, the algorithm; `TD3.update` is all of it.
 Hyperparameters are in `hparams/td3.py`.
 
-The critics are one batched network; actions are stored as -1..1, which is what the critics see.
+The critics are one batched network; actions are stored as -1..1, which is what the critics see. Images pass through one
+encoder, which the critics' loss trains and the actor sees without gradient; networks with memory learn from sequences.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig
 from rl_training.hparams.td3 import SPEC, TD3Config
-from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
+from rl_training.models.backbones.build import build_backbone, width
 from rl_training.models.critics import QCritics
 from rl_training.models.initialization import linear
+from rl_training.models.observed import Seen, features_of
+from rl_training.models.shared_encoder import SharedEncoder, share_encoder
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.initial_weights import POLICY_GAIN
 from rl_training.numerics.normalization import ObsNormalizer
@@ -48,24 +51,31 @@ class DeterministicActor(nn.Module):
         self.backbone = build_backbone(observation_space, cfg, rng)
         self.output = linear(rng, width(self.backbone), math.prod(action_space.shape), gain=POLICY_GAIN)
 
-    def forward(self, obs: TensorObs) -> Tensor:
-        return torch.tanh(self.output(self.backbone(obs)))  # (B, A)
+    def forward(self, obs: Seen) -> Tensor:
+        return torch.tanh(self.output(features_of(self.backbone, obs)))  # (B, A)
 
 
 class DeterministicPolicy(NetworkPolicy):
     """The actor's action, plus Gaussian noise unless `deterministic`."""
 
     def __init__(
-        self, actor: DeterministicActor, ctx: BuildContext, normalizer: ObsNormalizer | None, exploration_noise: float
+        self,
+        actor: DeterministicActor,
+        ctx: BuildContext,
+        normalizer: ObsNormalizer | None,
+        exploration_noise: float,
+        encoder: SharedEncoder | None = None,
     ) -> None:
-        super().__init__(actor, ctx, normalizer)
+        super().__init__(actor, ctx, normalizer, encoder)
+        self.backbone = actor.backbone
         self.exploration_noise = np.float32(exploration_noise)
-        self.outputs = host_forward(actor.backbone, actor.output, self.device)
+        self.outputs = host_forward(actor.backbone, actor.output, self.device, encoder)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
-        actions = np.tanh(self.outputs(self.normalize(obs)))
+        outputs, carry = self.outputs(self.normalize(obs), carry, is_first)
+        actions = np.tanh(outputs)
         if not deterministic:
             noise = rng.standard_normal(actions.shape, dtype=np.float32)
             actions = np.minimum(np.maximum(actions + self.exploration_noise * noise, -1.0), 1.0)
@@ -88,13 +98,14 @@ class TD3(OffPolicyAlgorithm):
     def __init__(self, ctx: BuildContext, hp: TD3Config) -> None:
         super().__init__(ctx, hp)
         rng, space = ctx.streams("init"), cast(BoxSpec, ctx.action_space)
-        self.actor = DeterministicActor(ctx.observation_space, space, ctx.network.actor, rng)
-        self.critics = QCritics(ctx.observation_space, space, ctx.network.critic, rng, hp.num_critics)
+        encoder, obs_space, network = share_encoder(ctx.observation_space, ctx.network, rng)
+        self.actor = DeterministicActor(obs_space, space, network.actor, rng)
+        self.critics = QCritics(obs_space, space, network.critic, rng, hp.num_critics, encoder)
         self.learner("actor", self.actor)
         self.learner("critics", self.critics)
         self.target("actor")
         self.target("critics")
-        self.policy = DeterministicPolicy(self.actor, ctx, self.normalizer, hp.exploration_noise)
+        self.act_with(DeterministicPolicy(self.actor, ctx, self.normalizer, hp.exploration_noise, encoder))
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -122,7 +133,7 @@ class TD3(OffPolicyAlgorithm):
             for target in self.targets.values():
                 target.follow(self.hp.tau)
 
-        return UpdateResult(metrics, None if rows.weights is None else critics.errors.abs().mean(0).cpu().numpy())
+        return UpdateResult(metrics, self.priorities(rows, critics.errors.abs().mean(0)))
 
     def critics_gradient(self, rows: Transitions) -> CriticStep:
         """Gradient of `critics_objective`, ready for the critics' optimiser."""
@@ -138,8 +149,9 @@ class TD3(OffPolicyAlgorithm):
 
     def targets_of(self, rows: Transitions) -> Tensor:
         """Bellman targets of the actions taken, (B,)."""
-        next_actions = self.with_noise(self.targets["actor"].network(rows.next_obs))
-        next_values = self.targets["critics"].network(rows.next_obs, next_actions).amin(0)
+        target_actor, target_critics = (self.targets[name].network for name in ("actor", "critics"))
+        next_obs = cast(QCritics, target_critics).shown(rows.next_obs)
+        next_values = target_critics(next_obs, self.with_noise(target_actor(next_obs))).amin(0)
         return td_targets(rows.rewards, rows.discounts, rows.terminated, next_values)
 
     def with_noise(self, actions: Tensor) -> Tensor:
@@ -163,7 +175,8 @@ class TD3(OffPolicyAlgorithm):
 
     def loss_of_actor(self, rows: Transitions) -> Tensor:
         """Minus the first critic's value of the actor's actions; called while the critics are frozen."""
-        return cast(Tensor, -self.critics(rows.obs, self.actor(rows.obs))[0].mean())
+        obs = self.critics.shown(rows.obs)
+        return cast(Tensor, -self.critics(obs, self.actor(obs))[0].mean())
 
 
 READABLE = Readable(

@@ -79,6 +79,8 @@ def build_replay(cfg: TrainConfig, spaces: Spaces, options: ReplayOptions, env_f
         keywords["alpha"] = options.alpha
     elif options.prioritized:
         keywords["priorities"] = Priorities(options.alpha)
+    if options.sequences is not None:
+        keywords |= {"sequence_length": options.sequences.length, "carry": options.sequences.carry}
     if name == "her":
         keywords["compute_reward"] = goal_function(cfg, env_fn, "compute_reward", required=True)
         keywords["compute_terminated"] = goal_function(cfg, env_fn, "compute_terminated", required=False)

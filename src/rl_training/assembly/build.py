@@ -24,6 +24,7 @@ from rl_training.assembly.lanes import check_supported, lane_of
 from rl_training.config.schema import TrainConfig
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.envs import make_vector_env, space_spec
+from rl_training.envs.factory import check_evaluation_spaces
 from rl_training.guards import Guard
 from rl_training.hparams.base import AlgorithmSpec
 from rl_training.hparams.off_policy import block_steps
@@ -91,8 +92,9 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None, wrap: Wrap = lambd
     env = make_vector_env(cfg, env_fn=env_fn)
     try:
         spaces = space_spec(env.single_observation_space), space_spec(env.single_action_space)
-        if spec.kind != "static":
-            warn_of_pictures(cfg, spaces[0])
+        if cfg.training.num_eval_episodes:
+            check_evaluation_spaces(cfg, env, env_fn)
+        warn_of_images(cfg, spaces[0])
         algorithm = build_algorithm(cfg, spec, hparams, *spaces, guard)
         rng, info_keys = Streams(cfg.seed)("actions"), cfg.logging.info_keys
         collector = Collector(env, algorithm.policy, rng, info_keys=info_keys, guard=guard)
@@ -122,14 +124,13 @@ def build_off_policy(parts: HostParts) -> OffPolicyTrainer:
     return OffPolicyTrainer(algorithm, parts.collector, buffer, terms, settings, block=block, anneal=anneal)
 
 
-def warn_of_pictures(cfg: TrainConfig, observation_space: SpaceSpec) -> None:
-    """Torch has no convolutions yet: say what happens to image observations."""
-    if cfg.backend == "torch" and "mlp" in (cfg.network.actor.type, cfg.network.critic.type):
+def warn_of_images(cfg: TrainConfig, observation_space: SpaceSpec) -> None:
+    """CrossQ has no convolutions: say what happens to image observations."""
+    if cfg.backend == "torch" and cfg.algo == "crossq":
         for name, leaf in pictures_of(observation_space).items():
             warnings.warn(
-                f"observation '{name}' is a picture {leaf.shape}, which network 'mlp' flattens to "
-                f"{leaf_features(leaf)} numbers: for convolutions use --backend jax with network.actor.type and "
-                "network.critic.type cnn, or a network of your own (network.actor.type: 'package.module:Class')",
+                f"observation '{name}' is a picture {leaf.shape}, which crossq flattens to {leaf_features(leaf)} "
+                "numbers: for convolutions take sac",
                 stacklevel=2,
             )
 

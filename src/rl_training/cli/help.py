@@ -116,7 +116,8 @@ def field_pages(algo: str, docs: Mapping[str, FieldDoc], shown: Collection[str])
     found = dict.fromkeys(path.rpartition(".")[0] for path in docs)
     for section in sorted(found, key=lambda name: (rank(name), name)):
         title = {"": "general", "hparams": f"hparams of {algo}", "env": "environment"}.get(section, section)
-        lines += ["", f"{bold(title)}  {section_sentence(section, algo)}".rstrip()]
+        heading = fill(f"{title}  {section_sentence(section, algo)}".rstrip())
+        lines += ["", bold(title) + heading[len(title) :]]
         lines += [
             entry(f"--{flag_of(path)}", f"{doc.doc} ({doc.type}; default {doc.default})")
             for path, doc in docs.items()

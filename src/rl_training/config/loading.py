@@ -16,7 +16,7 @@ from typing import Any
 from rl_training.config.aliases import Origin, canonical_key, canonical_path, document_layer
 from rl_training.config.fields import FREE_HPARAMS, FieldDoc, field_docs, hint_at, hints_of, options_of
 from rl_training.config.files import find_config, migrate_file, preset_names, preset_path, with_bases
-from rl_training.config.migrations import migrate_document
+from rl_training.config.migrations import complete_stored, migrate_document
 from rl_training.config.resolution import ConfigLayers, ResolvedConfig, config_to_mapping
 from rl_training.config.schema import TrainConfig
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems
@@ -103,7 +103,7 @@ def parse_stored(
     document = migrate_document(Document(plain_copy(mapping, source), source))
     if document_layer(document, own_hparams=True).tree.get("base"):
         raise ConfigError(f"{source}: 'base' in the config of a run, which holds every value itself; remove the line")
-    return parse_config(document.tree, overrides, source=source)
+    return parse_config(complete_stored(document.tree), overrides, source=source)
 
 
 def resolve_changed(cfg: str | Path | Mapping[str, Any], changes: Mapping[str, Any], *, source: str) -> ResolvedConfig:

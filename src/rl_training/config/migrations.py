@@ -86,6 +86,19 @@ def old_defaults(document: Document) -> Document | None:
     return Document(plain_copy(OLD_DEFAULTS, document.source), document.source) if old else None
 
 
+def complete_stored(tree: Tree) -> Tree:
+    """A complete config, such as a run stores, with what fields meant before they existed: images were flattened."""
+    network = tree.get("network")
+    if not isinstance(network, dict):
+        return tree
+    flat = {
+        name: {**section, "encoder": {"type": "mlp"}}
+        for name, section in network.items()
+        if isinstance(section, dict) and name in ("actor", "critic") and "encoder" not in section
+    }
+    return {**tree, "network": {**network, **flat}}
+
+
 STEPS: tuple[Callable[[Tree], Tree], ...] = (from_version_0, from_version_1)
 """STEPS[v] takes a tree of version v to version v + 1."""
 

@@ -20,7 +20,6 @@ from rl_training.config.schema import BufferConfig, EnvConfig, TrainConfig, buil
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems, root_type
 from rl_training.config.yaml_reader import Document, plain_copy, shorten
 from rl_training.registry import (
-    JAX_NETWORKS,
     Registry,
     algorithms,
     buffers,
@@ -163,7 +162,7 @@ def thawed(tree: Any) -> Any:
 
 
 def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
-    """Lists of parts may hold plain names, or be a single part."""
+    """Plain names of parts spelt out: in lists of parts, which may be a single part, and `memory: gru` of a network."""
     for path in PART_LISTS:
         parts = value_at(tree, path)
         if isinstance(parts, str | dict):
@@ -174,6 +173,11 @@ def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
             for key in reversed(path):
                 named = {key: named}
             tree = merged(tree, named)
+    for backbone in ("actor", "critic"):
+        for part in ("encoder", "memory"):
+            name = value_at(tree, ("network", backbone, part))
+            if isinstance(name, str):
+                tree = merged(tree, {"network": {backbone: {part: {"type": name}}}})
     return tree
 
 
@@ -213,12 +217,7 @@ def _unknown_names(tree: dict[str, Any]) -> list[Problem]:
         for path, name, registry in named
         if isinstance(name, str) and ":" not in name and name not in registry
     ]
-    elsewhere = [
-        Problem(path, f": network '{name}' needs backend: jax ({networks_for(backend)})")
-        for path, name, registry in named
-        if registry is networks and isinstance(name, str) and name in JAX_NETWORKS and backend == "torch"
-    ]
-    return elsewhere + (unknown if unknown and not tree.get("plugins") and not installed_plugins() else [])
+    return unknown if unknown and not tree.get("plugins") and not installed_plugins() else []
 
 
 def _unknown_name(name: str, registry: Registry, backend: str) -> str:

@@ -65,7 +65,8 @@ class EnvConfig:
     vectorization: Literal["sync", "async", "native"] = "sync"
     """sync steps them in this process; async in worker processes; native uses the suite's own vector environment."""
     num_workers: int | None = None
-    """Worker processes for async, each with several environments; null takes one per core, at most num_envs."""
+    """Worker processes for async, each with several environments, or threads of ALE's native vector; null takes one per
+    core, at most num_envs."""
     step_timeout: float = 60.0
     """Seconds that a worker may take for one step before it counts as hung (async)."""
     worker_restart: bool = False
@@ -75,7 +76,8 @@ class EnvConfig:
     kwargs: Mapping[str, Json] = field(default_factory=dict)
     """Keyword arguments of the environment itself (`gymnasium.make(env_id, **kwargs)`)."""
     max_episode_steps: int | None = None
-    """Truncate episodes after this many steps; null keeps the environment's own limit."""
+    """Truncate episodes after this many steps of the environment itself (frames of an Atari game); null keeps its own
+    limit."""
     normalize_obs: bool = False
     """Scale observations by running mean and standard deviation; the statistics live in the policy."""
     normalize_reward: bool = False
@@ -95,17 +97,70 @@ Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu", "ident
 
 
 @dataclass(frozen=True)
+class EncoderConfig:
+    """Encoders of observations; a plain name stands for `{type: ...}`."""
+
+    __pydantic_config__ = SECTION
+
+    type: Literal["auto", "mlp", "nature", "small", "impala", "grid"] = "auto"
+    """auto takes convolutions for images (nature from 36 pixels on, else grid) and flattens the rest; mlp flattens
+    images too; nature (Mnih et al. 2015), small (Mnih et al. 2013), impala (residual), grid (3x3, for few cells)."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Encoders of single observation keys, where they differ: `{camera: impala, map: mlp}`."""
+    features: int | None = None
+    """Width of the linear layer behind the convolutions; null takes the encoder's own (nature 512, small 256)."""
+    channels: Literal["auto", "first", "last"] = "auto"
+    """Which axis of an image holds its channels; auto decides by its shape."""
+    random_shift: int = 0
+    """Pixels by which algorithms that learn from replay move images at random (DrQ); 0 does not."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "features", low=1, high=MAX_PARTS)
+        check_range(self, "random_shift", low=0, high=MAX_PARTS)
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """Memory behind the layers; a plain name stands for `{type: ...}`."""
+
+    __pydantic_config__ = SECTION
+
+    type: Literal["none", "gru", "lstm", "transformer"] = "none"
+    """none; gru and lstm are recurrent; transformer attends to the last `window` steps."""
+    size: int = 64
+    """Width of the features that the memory gives."""
+    layers: int = 1
+    """Layers of the transformer."""
+    heads: int = 2
+    """Attention heads of the transformer; they divide `size`."""
+    window: int = 32
+    """Steps of the episode that a layer of the transformer looks at, the present one among them."""
+    gating: bool = False
+    """Gate the layers of the transformer as GTrXL does (Parisotto et al. 2019)."""
+
+    def __post_init__(self) -> None:
+        for name in ("size", "layers", "heads", "window"):
+            check_range(self, name, low=1, high=MAX_PARTS)
+        if self.type == "transformer" and self.size % self.heads:
+            raise ConfigError(f"memory.size {self.size} is not a multiple of memory.heads {self.heads}")
+
+
+@dataclass(frozen=True)
 class BackboneConfig:
     """A network body: from an observation to features."""
 
     __pydantic_config__ = SECTION
 
     type: str = "mlp"
-    """Registered name (mlp; with backend jax also cnn and gru) or dotted path of an nn.Module."""
+    """mlp, cnn, a shorthand for an encoder or a memory (nature, gru, lstm, ...), or the dotted path of your own."""
     hidden_dims: tuple[int, ...] = (64, 64)
     """Width of each hidden layer; gru: the last one is recurrent; cnn: the layers after the convolutions."""
     activation: Activation = "tanh"
     """Non-linearity after each hidden layer."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """From observations to the input of the hidden layers: convolutions for images."""
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    """What the network remembers of the episode."""
     layer_norm: bool = False
     """Layer normalisation before each activation."""
     init: Literal["orthogonal", "xavier", "kaiming", "lecun"] = "orthogonal"

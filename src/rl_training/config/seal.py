@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_training.config.loading import config_to_mapping, parse_config
+from rl_training.config.migrations import complete_stored
 from rl_training.config.schema import CONFIG_VERSION
 from rl_training.config.yaml_reader import shorten
 from rl_training.types import ConfigError
@@ -95,7 +96,9 @@ def sealed_changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[Ch
 
 def _canonical(tree: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return sealed_fields(config_to_mapping(parse_config(tree, source="the checkpoint's config")))
+        return sealed_fields(
+            config_to_mapping(parse_config(complete_stored(dict(tree)), source="the checkpoint's config"))
+        )
     except ConfigError:  # it names something unknown to this process: compare it as written
         return {**tree, "version": CONFIG_VERSION}
 

@@ -54,6 +54,11 @@ class HindsightReplayBuffer(ReplayBuffer):
             raise ConfigError(
                 f"{ACHIEVED} {obs_shape[ACHIEVED]} cannot take the place of {DESIRED} {obs_shape[DESIRED]}"
             )
+        if keywords.get("sequence_length") is not None:
+            raise ConfigError(
+                "hindsight replay relabels transitions, networks with memory learn from sequences: set buffer.type to "
+                "'replay', or memory to none"
+            )
         if num_goals < 0:
             raise ConfigError(f"num_goals must be 0 or more, not {num_goals}")
         self.compute_reward = compute_reward

@@ -63,7 +63,7 @@ class Priorities:
         if drawable.start > max(before.start, oldest):  # dropped before they were overwritten
             gone = np.arange(max(before.start, oldest), drawable.start)
             self.tree.set(gone % self.capacity, np.zeros(len(gone)))
-        for first in range(max(before.stop, oldest), drawable.written, CHUNK):
+        for first in range(max(before.stop, oldest, drawable.start), drawable.written, CHUNK):
             self._enter(np.arange(first, min(first + CHUNK, drawable.written)), before.early, skipped)
 
     def _enter(self, rows: Array, already: Array, skipped: Array | None) -> None:

@@ -1,4 +1,4 @@
-"""Experience replay: a pre-allocated ring of transitions, sampled uniformly or by priority, 1-step or n-step.
+"""Experience replay: a ring of transitions; samples are uniform or by priority, of 1 step, n steps or sequences.
 
 Next observations are stored beside the observations, not looked up in the following row: they stay correct when that
 row is overwritten and when an episode ends. `terminated` and `truncated` are separate, so a learner can bootstrap where
@@ -20,7 +20,7 @@ from rl_training.data.n_step import Outcomes, check_n_step, closed_windows, n_st
 from rl_training.data.priorities import Drawable, Priorities
 from rl_training.data.replay_options import ReplayKeywords, ReplayOptions
 from rl_training.data.replay_state import RingFormat
-from rl_training.data.sequence import draw_sequences
+from rl_training.data.sequence import draw_sequences, sequence_starts
 from rl_training.data.storage import (
     DTypes,
     Layout,
@@ -29,6 +29,7 @@ from rl_training.data.storage import (
     allocate,
     as_tuple,
     fit_capacity,
+    row_bytes,
     to_numpy,
     to_tensors,
     write,
@@ -47,8 +48,9 @@ class ReplayBuffer:
 
     Shapes are those of one environment's observation and action and may be dicts of shapes. Storage is NumPy in host
     memory; samples are NumPy too, or torch tensors on `device` where one is given. The remaining keywords are the
-    fields of `ReplayOptions`: `n_step`, `gamma`, `priorities`, `on_memory`. A capacity that does not fit into memory is
-    refused before anything is allocated, unless it may shrink; one too small for a step of all environments is refused.
+    fields of `ReplayOptions`: `n_step`, `gamma`, `priorities`, `on_memory`, `sequence_length`, `carry`. A capacity that
+    does not fit into memory is refused before anything is allocated, unless it may shrink; one too small for a step of
+    all environments is refused.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ReplayBuffer:
         self.n_step = self.options.n_step
         self.gamma = self.options.gamma
         self.priorities = self.options.priorities
+        self.sequence_length = self.options.sequence_length
         self._key = next(iter(obs_shape)) if isinstance(obs_shape, Mapping) else ""
         self._row_shape = as_tuple(obs_shape[self._key] if isinstance(obs_shape, Mapping) else obs_shape)
         self._rows_per_step = None if num_envs == 1 else num_envs
@@ -80,7 +83,8 @@ class ReplayBuffer:
 
     def _row_bytes(self) -> int:
         """Memory of one transition."""
-        return self.layout.transition_bytes + (0 if self.priorities is None else BYTES_PER_WEIGHT)
+        carry = sum(row_bytes(shape, dtype) for shape, dtype in self.options.carry.values())
+        return self.layout.transition_bytes + carry + (0 if self.priorities is None else BYTES_PER_WEIGHT)
 
     def _allocate(self, capacity: int) -> None:
         """Make the ring, empty."""
@@ -89,6 +93,11 @@ class ReplayBuffer:
                 f"a buffer of {capacity} transitions cannot hold one step of {self.num_envs} environments"
             )
         check_n_step(self.n_step, self.gamma, capacity, self.num_envs)
+        if self.sequence_length is not None and capacity < (self.sequence_length + 1) * self.num_envs:
+            raise ConfigError(
+                f"a buffer of {capacity} transitions holds no sequence of {self.sequence_length} steps of "
+                f"{self.num_envs} environments: raise buffer.size"
+            )
         self.capacity = capacity
         self.memory_bytes = capacity * self._row_bytes()
         self.obs = allocate((capacity,), *self.layout.obs)
@@ -99,6 +108,8 @@ class ReplayBuffer:
         self.truncated: Array = np.zeros(capacity, np.bool_)
         self.skipped: Array = np.zeros(capacity, np.bool_)
         """Rows that hold no transition (the reset steps of NEXT_STEP environments) but keep the steps in order."""
+        self.carry = {name: allocate((capacity,), *layout) for name, layout in self.options.carry.items()}
+        """What the policy remembered before each row."""
         self._position = 0
         self._laps = 0
         self._size = 0
@@ -113,10 +124,13 @@ class ReplayBuffer:
     # -- filling ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Transitions that can be sampled: their n-step window is complete, or their episode has ended."""
-        if self.n_step == 1:
+        """Transitions that can be sampled: their n-step window is complete, or their episode has ended. Sequences
+        count where they are complete."""
+        if self.n_step == 1 and self.sequence_length is None:
             return self._size - self._num_skipped
         drawable = self._drawable()
+        if self.sequence_length is not None:
+            return drawable.stop - drawable.start
         return drawable.stop - drawable.start + len(drawable.early) - self._num_skipped + self._skipped_waiting
 
     def add(self, obs: Obs, action: Any, reward: Any, next_obs: Obs, done: Any, truncated: Any = False) -> None:
@@ -157,6 +171,8 @@ class ReplayBuffer:
     def store(self, step: VectorStep) -> None:
         """Add one step from a collector. The reset rows of NEXT_STEP environments are stored but never sampled."""
         self.add(step.obs, step.actions, step.rewards, step.next_obs, step.terminated, step.truncated)
+        for name, ring in self.carry.items():
+            ring[np.arange(self._position - self.num_envs, self._position)] = step.extras[f"carry/{name}"]
         if not step.valid.all():
             rows = np.arange(self._position - self.num_envs, self._position)[~step.valid]
             self.skipped[rows] = True
@@ -172,7 +188,8 @@ class ReplayBuffer:
             return
         obs, none = self._read("next_obs", newest), np.zeros(self.num_envs, bool)
         rewards = np.zeros(self.num_envs, np.float32)
-        self.store(VectorStep(obs, self._read("actions", newest), rewards, none, none, none, none, obs))
+        carry = {f"carry/{name}": np.zeros_like(ring[: self.num_envs]) for name, ring in self.carry.items()}
+        self.store(VectorStep(obs, self._read("actions", newest), rewards, none, none, none, none, obs, carry))
 
     def _forget_skipped(self, rows: Any) -> None:
         """Clear the `skipped` marks of rows that are about to be overwritten."""
@@ -207,13 +224,14 @@ class ReplayBuffer:
         truncated`, and `discounts` where the buffer has a gamma.
 
         With priorities also `weights` (importance sampling) and `indices` (for `update_priorities`); `beta` overrides
-        the exponent of the priorities for this batch.
+        the exponent of the priorities for this batch. With a `sequence_length` the samples are sequences, as from
+        `sample_sequences`, with `carry` for what was remembered before their first step, where that is stored.
         """
         index = self._draw(batch_size)
-        batch = self._batch(index)
+        batch = self._batch(index) if self.sequence_length is None else self._sequences(self._numbers(index))
         if self.priorities is not None:
             batch["weights"] = self.priorities.importance(index, beta)
-            batch["indices"] = index + self.capacity * (self._laps - (index >= self._position))
+            batch["indices"] = self._numbers(index)
         elif beta is not None:
             raise ValueError("this replay buffer samples uniformly: there is no beta to set")
         return self._as_asked(batch)
@@ -228,12 +246,29 @@ class ReplayBuffer:
             raise ValueError(f"sequences need rows added by whole steps of num_envs={self.num_envs} environments")
         first, written = self._written - self._size, self._written
         numbers = draw_sequences(first, written, self.num_envs, batch_size, length, self.rng)
+        return self._as_asked(self._steps(numbers))
+
+    def _numbers(self, index: Array) -> Array:
+        """Row numbers of ring indices."""
+        numbers: Array = index + self.capacity * (self._laps - (index >= self._position))
+        return numbers
+
+    def _sequences(self, starts: Array) -> dict[str, Tree]:
+        """The sequences that start with these rows, by number."""
+        assert self.sequence_length is not None
+        batch = self._steps(starts[:, None] + self.num_envs * np.arange(self.sequence_length))
+        if self.carry:
+            batch["carry"] = {name: ring.take(starts % self.capacity, axis=0) for name, ring in self.carry.items()}
+        return batch
+
+    def _steps(self, numbers: Array) -> dict[str, Tree]:
+        """Sequences of rows (B, L), with where episodes begin."""
         index, before = numbers % self.capacity, (numbers - self.num_envs) % self.capacity
         batch: dict[str, Tree] = {name: self._read(name, index) for name in _FIELDS}
         ended = self.terminated.take(before) | self.truncated.take(before) | self.skipped.take(before)
         batch["valid"] = ~self.skipped.take(index)
         batch["is_first"] = batch["valid"] & (ended | (numbers < self.num_envs))
-        return self._as_asked(batch)
+        return batch
 
     def update_priorities(self, indices: Any, priorities: Any) -> None:
         """Set new priorities, finite and not negative, for the transitions of a batch, by its `indices`."""
@@ -255,9 +290,15 @@ class ReplayBuffer:
         """Ring indices of the transitions of a new batch."""
         if not len(self):
             what = f"holds no complete {self.n_step}-step transition" if self._size and self.n_step > 1 else "is empty"
+            if self._size and self.sequence_length is not None:
+                what = f"holds no sequence of {self.sequence_length} steps yet"
             raise ValueError(f"the replay buffer {what}: add() transitions before sample()")
+        if self.sequence_length is not None and not self._in_step:
+            raise ValueError(f"sequences need rows added by whole steps of num_envs={self.num_envs} environments")
         if self.priorities is not None:
             return self._prioritized().draw(batch_size, self.rng)
+        if self.sequence_length is not None:
+            return self._pick(self._drawable(), batch_size)
         size = self._size
         whole = size == self.capacity or (self._laps == 0 and size == self._position)
         if self.n_step == 1 and whole and not self._num_skipped:
@@ -283,6 +324,9 @@ class ReplayBuffer:
         """The rows whose n-step window is complete, or cut short by the end of their episode."""
         written = self._written
         start = written - self._size
+        if self.sequence_length is not None:
+            start, stop = sequence_starts(start, written, self.num_envs, self.sequence_length)
+            return Drawable(start, max(start, stop), _NONE, written)
         if self.n_step == 1:
             return Drawable(start, written, _NONE, written)
         if self._known.written == written and self._known.start == start:
@@ -378,6 +422,7 @@ class ReplayBuffer:
             tree = getattr(self, name)
             leaves = {f"{name}/{key}": leaf for key, leaf in tree.items()} if isinstance(tree, dict) else {name: tree}
             columns.update(leaves)
+        columns.update({f"carry/{name}": ring for name, ring in self.carry.items()})
         return columns
 
     def _row_format(self) -> dict[str, str]:

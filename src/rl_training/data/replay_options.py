@@ -1,11 +1,13 @@
-"""Options that every replay buffer takes as keywords: n-step returns, priorities, and a capacity that may shrink."""
+"""Options that every replay buffer takes as keywords: n-step returns, priorities, sequences, size in memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from rl_training.data.priorities import Priorities
+from rl_training.data.storage import DType, Shape
 
 OnMemory = Literal["refuse", "shrink"]
 
@@ -17,6 +19,8 @@ class ReplayKeywords(TypedDict, total=False):
     gamma: float | None
     priorities: Priorities | None
     on_memory: OnMemory
+    sequence_length: int | None
+    carry: Mapping[str, tuple[Shape, DType]]
 
 
 @dataclass(frozen=True)
@@ -31,3 +35,7 @@ class ReplayOptions:
     """Sample in proportion to these priorities; None samples uniformly."""
     on_memory: OnMemory = "refuse"
     """`refuse` a capacity that does not fit into memory, or `shrink` it until it does."""
+    sequence_length: int | None = None
+    """Samples are sequences of this many steps; None samples transitions."""
+    carry: Mapping[str, tuple[Shape, DType]] = field(default_factory=dict)
+    """Shape and dtype of what a policy remembers before each step, by name; stored from the extras `carry/name`."""

@@ -7,15 +7,19 @@ import numpy as np
 from rl_training.types import Array
 
 
-def draw_sequences(
-    first: int, written: int, num_envs: int, batch_size: int, length: int, rng: np.random.Generator
-) -> Array:
-    """Row numbers (B, L), sampled uniformly among the sequences of `length` steps within rows [first, written).
+def sequence_starts(first: int, written: int, num_envs: int, length: int) -> tuple[int, int]:
+    """The rows [start, stop) with which complete sequences within rows [first, written) begin; stop may be less.
 
     Once rows have been overwritten, no sequence starts at the oldest step: whether an episode began there is unknown.
     """
-    start = first + num_envs if first else 0
-    stop = written - (length - 1) * num_envs
+    return (first + num_envs if first else 0), written - (length - 1) * num_envs
+
+
+def draw_sequences(
+    first: int, written: int, num_envs: int, batch_size: int, length: int, rng: np.random.Generator
+) -> Array:
+    """Row numbers (B, L), sampled uniformly among the sequences of `length` steps within rows [first, written)."""
+    start, stop = sequence_starts(first, written, num_envs, length)
     if length < 1 or stop <= start:
         raise ValueError(
             f"the replay buffer holds no sequence of {length} steps yet: it has {(written - first) // num_envs} steps "

@@ -3,10 +3,14 @@
 `EpisodeLog` is the outermost wrapper of every environment the factory builds, so that replaying its log rebuilds time
 limits, frame stacks and all other state of one episode. State that survives a reset (running statistics, a reused
 physics world) is not rebuilt: keep it outside the environment; `suites.FreshWorld` repairs the known case.
+
+Where seeding is expensive (ALE reloads its ROM, 0.1 s), a suite declares `reseed_steps`: resets go without a seed until
+the log holds that many steps, and the log then reaches back over those resets to the last seeded one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,14 +28,16 @@ FIRST_CAPACITY = 64
 
 
 class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds every reset from the stream of (seed, index) and logs the executed actions of the open episode.
+    """Seeds resets from the stream of (seed, index) and logs the actions executed since the last seeded one.
 
-    `reset()` without a seed is reset number k of this environment and gets `reset_seed(seed, index, k)`; an explicit
-    seed (evaluation) is used as it is and does not count. After `load_state_dict` the next `reset()` continues the open
-    episode.
+    `reset()` without a seed is reset number k of this environment and gets `reset_seed(seed, index, k)`, unless the log
+    holds fewer than `reseed_steps` steps; an explicit seed (evaluation) is used as it is and does not count. After
+    `load_state_dict` the next `reset()` continues the open episode.
     """
 
-    def __init__(self, env: Env, *, seed: int = 0, index: int = 0, strategy: Strategy = "replay") -> None:
+    def __init__(
+        self, env: Env, *, seed: int = 0, index: int = 0, strategy: Strategy = "replay", reseed_steps: int = 0
+    ) -> None:
         super().__init__(env)
         space = env.action_space
         if not isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
@@ -41,11 +47,14 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
         self.seed = seed
         self.index = index
         self.strategy: Strategy = strategy
+        self.reseed_steps = reseed_steps
         self.reset_count = 0
         self._action_shape: tuple[int, ...] = space.shape or ()
         self._action_dtype = np.dtype(space.dtype)
         self._actions = self._empty_log(FIRST_CAPACITY)
         self._length = 0
+        self._episode_start = 0
+        self._unseeded: list[int] = []  # how long the log was at each reset without a seed
         self._open = False
         self._episode_seed: int | None = None
         self._options: dict[str, Any] | None = None
@@ -65,18 +74,18 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def episode_seed(self) -> int | None:
-        """The seed of the last reset; None before the first."""
+        """The seed of the last seeded reset; None before the first."""
         return self._episode_seed
 
     @property
     def episode_steps(self) -> int:
         """Steps of the open episode, including the one being executed."""
-        return self._length
+        return self._length - self._episode_start
 
     @property
     def last_action(self) -> Array | None:
         """The action executed last in this episode; None before the first."""
-        if self._length == 0 or not self.exact:
+        if self.episode_steps == 0 or not self.exact:
             return None
         return np.array(self._actions[self._length - 1])
 
@@ -89,17 +98,29 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
         if seed is None:
             seed = reset_seed(self.seed, self.index, self.reset_count)
             self.reset_count += 1
+            if self._length < self.reseed_steps and self._episode_seed is not None and not options:
+                return self._go_on()
         return self._begin(seed, options)
 
     def _begin(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """An episode from a seed; the log starts anew."""
         self._length = 0
+        self._unseeded = []
         self._episode_seed = seed
         self._options = options
+        return self._start(self.env.reset(seed=seed, options=options))
+
+    def _go_on(self) -> tuple[Any, dict[str, Any]]:
+        """An episode that continues from the state and the generator of the environment; the log continues too."""
+        self._unseeded.append(self._length)
+        return self._start(self.env.reset())
+
+    def _start(self, first: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+        self._episode_start = self._length
         self._reward = None
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._obs = obs
+        self._obs = first[0]
         self._open = True
-        return obs, info
+        return first
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if not self._open:
@@ -145,14 +166,20 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
             "reset_count": self.reset_count,
             "open": self._open and self.exact,
         }
-        if state["open"]:
+        if state["open"] or self._is_needed_later():
             state["seed"] = self._episode_seed
             state["actions"] = self._actions[: self._length].copy()
             state["obs"] = as_arrays(self._obs)
             state["reward"] = None if self._reward is None else float(self._reward)
             if self._options:
                 state["options"] = self._options
+            if self._unseeded:
+                state["unseeded"] = list(self._unseeded)
         return state
+
+    def _is_needed_later(self) -> bool:
+        """Whether the next episode will follow from the log, although none is open."""
+        return self.exact and self._episode_seed is not None and self._length < self.reseed_steps
 
     def load_state_dict(self, state: StateDict, /) -> None:
         """Takes effect at the next `reset()`, which replays the open episode and compares observation and reward."""
@@ -164,21 +191,29 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
             )
         self.reset_count = int(state["reset_count"])
         self._open = False
-        self._pending = dict(state) if state["open"] and self.exact else None
+        self._pending = dict(state) if "seed" in state and self.exact else None
 
     def _replay(self, state: StateDict) -> tuple[Any, dict[str, Any]]:
         obs, info = self._begin(int(state["seed"]), state.get("options"))
-        for action in state["actions"]:
+        resets = deque(state.get("unseeded", ()))
+        for action in (*state["actions"], None):
+            while resets and resets[0] == self._length:
+                resets.popleft()
+                obs, info = self._go_on()
+            if action is None:
+                break
             if not self._open:
                 raise self._replay_error(f"the episode ended after {self._length} of {len(state['actions'])} steps")
             obs, _, _, _, info = self.step(action)
-        if not self._open:
+        if self._open and not state["open"]:
+            raise self._replay_error("the episode did not end at the last step")
+        if not self._open and state["open"]:
             raise self._replay_error("the episode ended at the last step")
         if not same_bits(as_arrays(obs), state["obs"]):
             raise self._replay_error("the observation differs")
-        if self._length and not same_bits(np.float64(self._reward), np.float64(state["reward"])):
+        if self.episode_steps and not same_bits(np.float64(self._reward), np.float64(state["reward"])):
             raise self._replay_error(f"the last reward is {float(self._reward)}, it was {state['reward']}")
-        return obs, info
+        return (obs, info) if self._open else self.reset()
 
     def _replay_error(self, why: str) -> EnvError:
         return EnvError(

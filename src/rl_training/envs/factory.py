@@ -23,12 +23,16 @@ from rl_training.envs import suites
 from rl_training.envs.box2d import free_shapes
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.masks import with_action_mask
-from rl_training.envs.native import make_native
-from rl_training.envs.spaces import convert_spaces
+from rl_training.envs.preprocessing.atari import atari_entry
+from rl_training.envs.preprocessing.rendering import prepare_rendering
+from rl_training.envs.spaces import Space, convert_spaces, space_spec
 from rl_training.envs.suites import Env
-from rl_training.envs.sync import ResumableSyncVectorEnv
+from rl_training.envs.vector.native import make_native
+from rl_training.envs.vector.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
 from rl_training.registry import check_kwargs, import_own, import_plugins, is_jax_env, parameters_of, wrappers
+from rl_training.runs.spaces import describe as describe_space
+from rl_training.runs.spaces import fits
 from rl_training.seeding import stream
 from rl_training.system.error_text import describe
 from rl_training.types import ConfigError, EnvError, RLTrainingError, StateDict
@@ -62,13 +66,16 @@ class EnvThunk:
 
     def __call__(self) -> EpisodeLog:
         import_plugins(self.plugins)
-        env = suites.make_replayable(build_base(self.env, self.cfg, self.render_mode))
+        atari_entry(self.cfg)
+        render_mode = self.render_mode or wanted_render_mode(self.cfg.wrappers)
+        env = suites.make_replayable(build_base(self.env, self.cfg, render_mode))
         env = apply_wrappers(env, self.cfg.wrappers, training=self.training)
         env = with_action_mask(convert_spaces(env))
         if self.cfg.frame_stack > 1:
             env = FrameStack(env, self.cfg.frame_stack)
         seed = self.seed if self.training else evaluation_root(self.seed)
-        return EpisodeLog(env, seed=seed, index=self.index, strategy=suites.strategy_of(env))
+        strategy, reseed_steps = suites.strategy_of(env), suites.reseed_steps_of(env)
+        return EpisodeLog(env, seed=seed, index=self.index, strategy=strategy, reseed_steps=reseed_steps)
 
 
 def evaluation_root(seed: int) -> int:
@@ -98,12 +105,16 @@ def make_env(
 def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None) -> Env:
     """The base environment with its time limit; any failure is raised as one ConfigError or EnvError."""
     name = suites.name_of(env)
+    if render_mode is not None:
+        prepare_rendering()
     source = suites.find(env)
     kwargs = dict(cfg.kwargs)
     if "max_episode_steps" in kwargs:
         raise ConfigError("env.kwargs: max_episode_steps does not belong here; set env.max_episode_steps")
     suite = suites.suite_of(source) if isinstance(source, EnvSpec) else None
     try:
+        if suite is not None:
+            suites.prepare(suite)
         with warnings.catch_warnings():
             # Box2D's import warns from C about SWIG's types; where warnings are errors, that crashes the interpreter
             warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
@@ -165,6 +176,12 @@ def apply_wrappers(env: Env, stack: Iterable[WrapperConfig], *, training: bool =
             continue
         env = _apply(env, config)
     return env
+
+
+def wanted_render_mode(stack: Iterable[WrapperConfig]) -> str | None:
+    """The render mode that a wrapper needs the environment to be built with; a class says so in `wants_render_mode`."""
+    modes = (getattr(wrappers.get(config.name), "wants_render_mode", None) for config in stack)
+    return next((mode for mode in modes if mode is not None), None)
 
 
 def _apply(env: Env, config: WrapperConfig) -> Env:
@@ -250,6 +267,33 @@ def make_vector_env(
     if state is not None:
         vector.load_state_dict(state)
     return vector  # type: ignore[no-any-return]
+
+
+def check_evaluation_spaces(cfg: TrainConfig, vector: Vector, env_fn: Callable[[], Env] | None = None) -> None:
+    """Refuse a run whose evaluation would see other spaces than its training.
+
+    They can differ where training uses a native vector environment or wrappers that evaluation leaves out; only then is
+    an evaluation environment built and looked at.
+    """
+    if cfg.env.vectorization != "native" and not any(wrapper.train_only for wrapper in cfg.env.wrappers):
+        return
+    env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, training=False)
+    env.close()
+    pairs: tuple[tuple[str, Space, Space], ...] = (
+        ("observations", vector.single_observation_space, env.observation_space),
+        ("actions", vector.single_action_space, env.action_space),
+    )
+    for what, training, evaluation in pairs:
+        ours, theirs = space_spec(training), space_spec(evaluation)
+        if fits(ours, theirs, bounds=what == "actions"):
+            continue
+        texts = (describe_space(ours), describe_space(theirs))
+        one, other = texts if texts[0] != texts[1] else (str(training), str(evaluation))
+        raise ConfigError(
+            f"environment '{cfg.env_id}': {what} of training are {one}, those of evaluation {other}; make them the "
+            "same (env.vectorization: sync, no train_only on wrappers that change spaces), or set "
+            "training.num_eval_episodes: 0"
+        )
 
 
 def _workers(thunks: list[EnvThunk], cfg: EnvConfig) -> Vector:

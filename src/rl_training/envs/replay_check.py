@@ -16,7 +16,7 @@ from gymnasium import spaces
 from rl_training.envs.episode_log import EpisodeLog, as_arrays, same_bits
 from rl_training.envs.masks import with_action_mask
 from rl_training.envs.spaces import Space, convert_spaces
-from rl_training.envs.suites import Env, make_replayable, strategy_of
+from rl_training.envs.suites import Env, make_replayable, reseed_steps_of, strategy_of
 from rl_training.types import ACTION_MASK, EnvError
 
 
@@ -77,7 +77,7 @@ def as_logged(env: Env) -> EpisodeLog:
     if isinstance(env, EpisodeLog):
         return env
     env = with_action_mask(convert_spaces(make_replayable(env)))
-    return EpisodeLog(env, strategy=strategy_of(env))
+    return EpisodeLog(env, strategy=strategy_of(env), reseed_steps=reseed_steps_of(env))
 
 
 def advance(env: EpisodeLog, action: Any) -> tuple[Any, float, bool, bool]:

@@ -74,9 +74,20 @@ def _plain_leaf(space: Space, key: str) -> Space:
         return space if len(space.shape) == 1 else spaces.MultiBinary(int(np.prod(space.shape)))
     where = f" at '{key}'" if key else ""
     raise EnvError(
-        f"cannot convert the space {space}{where}: Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of "
-        "them are supported; turn it into one of these with a wrapper of your own (env.wrappers)"
+        f"cannot convert the space {space}{where}: {_why_not(space)}. Box, Discrete, MultiDiscrete, MultiBinary, and "
+        "Dict or Tuple of them are supported; turn it into one of these with a wrapper of your own (env.wrappers)"
     )
+
+
+def _why_not(space: Space) -> str:
+    """Why a leaf has no array of a fixed shape."""
+    if type(space).__name__ == "MissionSpace":
+        return "a mission is text; the wrapper 'minigrid' turns it into numbers or leaves it out"
+    if isinstance(space, spaces.Text):
+        return "networks read numbers, not text"
+    if isinstance(space, spaces.Graph | spaces.Sequence):
+        return "its values have no fixed size"
+    return "networks need arrays of one shape"
 
 
 def _dtype(space: Space) -> Any:

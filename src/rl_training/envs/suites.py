@@ -11,11 +11,13 @@ import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, registry
 
+from rl_training.envs.preprocessing.rendering import prepare_rendering
 from rl_training.registry import did_you_mean, environments
 from rl_training.runs.names import env_fn_of
 from rl_training.trust.consent import require
@@ -45,13 +47,24 @@ class Suite:
     """Older versions stay usable, because published results name them."""
     render_extra: str | None = None
     """Extra that rendering needs."""
+    reseed_steps: int = 0
+    """Where seeding a reset is expensive: a reset is seeded only after that many steps since the last seeded one."""
+    draws_with_gl: bool = False
+    """Rendering needs OpenGL, whose library is chosen when the suite is imported."""
 
 
 SUITES = (
     Suite("classic control", ("gymnasium.envs.classic_control",), render_extra="classic"),
     Suite("toy text", ("gymnasium.envs.toy_text",), render_extra="classic"),
     Suite("box2d", ("gymnasium.envs.box2d",), extra="box2d", package="Box2D", render_extra="box2d"),
-    Suite("mujoco", ("gymnasium.envs.mujoco",), extra="mujoco", package="mujoco", keeps_old_versions=True),
+    Suite(
+        "mujoco",
+        ("gymnasium.envs.mujoco",),
+        extra="mujoco",
+        package="mujoco",
+        keeps_old_versions=True,
+        draws_with_gl=True,
+    ),
     Suite(
         "atari",
         ("ale_py",),
@@ -59,13 +72,16 @@ SUITES = (
         package="ale_py",
         ids=r"ALE/.*|\w+(NoFrameskip|Deterministic)-v\d+",
         keeps_old_versions=True,
+        reseed_steps=10_000,  # a seeded reset reloads the ROM: 0.1 s, against some 8 s for as many steps
     ),
-    Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*"),
+    Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*", draws_with_gl=True),
     Suite("minigrid", ("minigrid",), extra="minigrid", package="minigrid", ids=r"(MiniGrid|BabyAI)-.*"),
     Suite("jax", ("gymnasium.envs.phys2d", "gymnasium.envs.tabular"), extra="jax", package="jax"),
     Suite("probes", tuple(f"rl_training.envs.probes.{name}" for name in ("control", "goals", "memory"))),
 )
 
+ADAPTERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0", "dm_control/compatibility-env-v0"})
+"""Ids of shimmy that stand for no environment but take one."""
 # Gymnasium's own wrappers that carry state over a reset: a replay of the open episode cannot rebuild them
 STATEFUL_WRAPPERS = frozenset({"NormalizeObservation", "NormalizeReward"})
 
@@ -134,13 +150,28 @@ def _is_removed(spec: EnvSpec) -> bool:
 def _register_suite_of(env_id: str) -> None:
     """Import the package that registers ids of this form; ConfigError with the pip command if it is missing."""
     for suite in SUITES:
-        if suite.ids is None or suite.package is None or not re.fullmatch(suite.ids, env_id):
-            continue
-        try:
-            module = importlib.import_module(suite.package)
-        except ImportError as error:
-            raise missing_extra(env_id, suite.extra, error) from error
-        gym.register_envs(module)
+        if suite.ids is not None and re.fullmatch(suite.ids, env_id):
+            try:
+                _register(suite)
+            except ImportError as error:
+                raise missing_extra(env_id, suite.extra, error) from error
+
+
+def _register(suite: Suite) -> None:
+    """Import the package of a suite, which registers its ids."""
+    assert suite.package is not None
+    prepare(suite)
+    gym.register_envs(importlib.import_module(suite.package))
+
+
+def prepare(suite: Suite) -> None:
+    """Set up the library of a suite before its first use: how MuJoCo renders, and that ALE prints no banner."""
+    if suite.draws_with_gl:
+        prepare_rendering()
+    if suite.package == "ale_py":
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def _split(env_id: str) -> tuple[str, int | None]:
@@ -196,9 +227,15 @@ def name_of(env: str | Source) -> str:
 
 def suite_of(spec: EnvSpec) -> Suite | None:
     """The suite that a spec belongs to, by its entry point."""
-    entry_point = spec.entry_point
-    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
-    return next((suite for suite in SUITES if module.startswith(suite.modules)), None)
+    return next((suite for suite in SUITES if _module_of(spec.entry_point).startswith(suite.modules)), None)
+
+
+def _module_of(entry_point: Any) -> str:
+    """The module that defines an entry point, which is text, a function, or a `partial` of a function."""
+    if isinstance(entry_point, str):
+        return entry_point
+    function = entry_point.func if isinstance(entry_point, partial) else entry_point
+    return str(getattr(function, "__module__", ""))
 
 
 def is_built_in(spec: EnvSpec) -> bool:
@@ -206,8 +243,7 @@ def is_built_in(spec: EnvSpec) -> bool:
     suite = suite_of(spec)
     if suite is None or (suite.ids is not None and not re.fullmatch(suite.ids, spec.id)):
         return False
-    points = (spec.entry_point, spec.vector_entry_point)
-    modules = [point if isinstance(point, str) else getattr(point, "__module__", "") for point in points if point]
+    modules = [_module_of(point) for point in (spec.entry_point, spec.vector_entry_point) if point]
     return all(re.match(rf"({'|'.join(map(re.escape, suite.modules))})([.:]|$)", module) for module in modules)
 
 
@@ -244,6 +280,13 @@ def strategy_of(env: Env) -> Strategy:
             break
         layer = layer.env
     return "restart" if layer.spec is not None and layer.spec.nondeterministic else "replay"
+
+
+def reseed_steps_of(env: Env) -> int:
+    """Steps from one seeded reset to the next; 0 where every reset is seeded."""
+    spec = env.unwrapped.spec
+    suite = suite_of(spec) if spec else None
+    return suite.reseed_steps if suite else 0
 
 
 class FreshWorld(gym.Wrapper[Any, Any, Any, Any]):
@@ -294,20 +337,27 @@ def reward_threshold(env_id: str) -> float | None:
     return None if threshold is None else float(threshold)
 
 
+def _is_installed(suite: Suite) -> bool:
+    return suite.package is not None and importlib.util.find_spec(suite.package) is not None
+
+
 def list_envs() -> list[SuiteListing]:
-    """Every known id by suite, newest versions only, the user's registered ones last. Imports no suite."""
+    """Every known id by suite, newest versions only, the user's registered ones last.
+
+    Suites whose ids are known only when they are imported are imported, where they are installed.
+    """
+    missing = {suite.name: suite.extra for suite in SUITES if suite.package is not None and not _is_installed(suite)}
+    for suite in SUITES:
+        if suite.ids is not None and suite.name not in missing:
+            _register(suite)
     by_suite: dict[str, list[str]] = {suite.name: [] for suite in SUITES}
     by_suite["registered"] = []
     for name in environments.names():
         by_suite["jax" if environments.is_builtin(name) else "registered"].append(name)
     for env_id in _newest_ids():
-        suite = suite_of(registry[env_id])
-        by_suite[suite.name if suite else "registered"].append(env_id)
-    missing = {
-        suite.name: suite.extra
-        for suite in SUITES
-        if suite.package is not None and importlib.util.find_spec(suite.package) is None
-    }
+        family = suite_of(registry[env_id])
+        if env_id not in ADAPTERS:
+            by_suite[family.name if family else "registered"].append(env_id)
     return [
         SuiteListing(name, tuple(ids), missing.get(name)) for name, ids in by_suite.items() if ids or name in missing
     ]

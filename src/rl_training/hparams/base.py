@@ -88,11 +88,16 @@ class OnPolicyHparams:
     """Initial log standard deviation of Gaussian policies."""
     use_sde: bool = False
     """State-dependent exploration (gSDE) for Box actions: smooth noise instead of fresh noise every step."""
+    sequence_length: int | None = None
+    """Steps of the sequences that networks with memory learn from; divides num_steps. Null takes whole rollouts."""
     sde_sample_freq: int = -1
     """Steps between new gSDE noise matrices; -1 draws one per episode only."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_steps", low=1)
+        check_range(self, "sequence_length", low=1)
+        if self.sequence_length and self.num_steps % self.sequence_length:
+            raise ConfigError(f"sequence_length {self.sequence_length} does not divide num_steps {self.num_steps}")
         check_range(self, "gamma", low=0.0, high=1.0)
         check_range(self, "gae_lambda", low=0.0, high=1.0)
         check_range(self, "vf_coef", low=0.0)

@@ -58,6 +58,10 @@ class DQNConfig(OffPolicyHparams):
     """Exponent of the priorities; 0 samples uniformly."""
     priority_beta: float | Schedule = 0.4
     """Exponent of the importance-sampling weights; 1 corrects the bias fully."""
+    priority_eta: float = 0.9
+    """With memory: weight of the largest error of a sequence in its priority, the rest is their mean (R2D2)."""
+    stored_state: bool = False
+    """With memory: sequences begin with what was remembered when they were collected, not with nothing (R2D2)."""
     kernel: Literal["auto", "reference"] = "auto"
     """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
 
@@ -72,6 +76,7 @@ class DQNConfig(OffPolicyHparams):
         check_range(self, "noisy_std", low=0.0)
         check_range(self, "priority_alpha", low=0.0, high=1.0)
         check_range(self, "priority_beta", low=0.0, high=1.0)
+        check_range(self, "priority_eta", low=0.0, high=1.0)
         if self.value_range[0] >= self.value_range[1]:
             raise ConfigError(f"value_range must go up, not {list(self.value_range)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -59,6 +60,16 @@ class ReplaySchedule:
 
 
 @dataclass(frozen=True)
+class SequenceOptions:
+    """What an algorithm whose networks remember asks of its replay buffer."""
+
+    length: int
+    """Steps of a sampled sequence, burn-in included."""
+    carry: Mapping[str, tuple[tuple[int, ...], Any]] = field(default_factory=dict)
+    """Shape and dtype of what is stored of the policy's memory with every step; empty stores nothing."""
+
+
+@dataclass(frozen=True)
 class ReplayOptions:
     """What an algorithm asks of its replay buffer."""
 
@@ -72,6 +83,8 @@ class ReplayOptions:
     """Exponent of the priorities."""
     beta: float | Schedule | None = None
     """Importance-sampling exponent, a number or a schedule over the run; None leaves it to the buffer."""
+    sequences: SequenceOptions | None = None
+    """Sequences in place of transitions, for networks with memory."""
 
 
 def meant_fraction(number: float | Fraction) -> Fraction:
@@ -103,6 +116,10 @@ class OffPolicyHparams:
     """Updates per env step, over all environments; 0.25 is one update in four steps."""
     n_step: int = 1
     """Rewards that are summed before the target bootstraps."""
+    sequence_length: int = 16
+    """Steps of the sequences that networks with memory learn from; batch_size / sequence_length of them per update."""
+    burn_in: int = 0
+    """Steps before each sequence that only fill the memories and are not learnt from."""
     max_grad_norm: float | None = None
     """Gradients are scaled down to this global norm; null switches clipping off."""
     adam_eps: float = 1e-8
@@ -117,6 +134,8 @@ class OffPolicyHparams:
         check_range(self, "learning_starts", low=0)
         check_range(self, "updates_per_step", low=0.0)
         check_range(self, "n_step", low=1)
+        check_range(self, "sequence_length", low=1)
+        check_range(self, "burn_in", low=0)
         check_range(self, "max_grad_norm", low=0.0, above=True)
         check_range(self, "adam_eps", low=0.0, above=True)
         check_optimizer(self)

@@ -118,9 +118,29 @@ def check_network(network: Network, space: SpaceSpec, what: str) -> None:
     if network.step is None:
         check_array(features, (ROWS, network.out_features), jnp.floating, f"{what}: apply(params, obs)")
         return
+    if network.initial_carry is not None:
+        check_memory(network, params, features, what)
+        return
     memory = jax.ShapeDtypeStruct((ROWS, network.out_features), np.float32)
     stepped = jax.eval_shape(network.step, params, memory, features)
     check_array(stepped, memory.shape, jnp.floating, f"{what}: step(params, memory, features)")
+
+
+def check_memory(network: Network, params: Any, seen: Any, what: str) -> None:
+    """ConfigError unless `step` of a network with `initial_carry` returns features and a carry of the same form."""
+    assert network.initial_carry is not None
+    assert network.step is not None
+    carry = network.initial_carry(ROWS)
+    parts = carry.values() if isinstance(carry, dict) else [carry]
+    if not all(hasattr(part, "shape") and part.shape[:1] == (ROWS,) for part in parts):
+        raise ConfigError(f"{what}: initial_carry({ROWS}) must be an array or a dict of arrays, each with {ROWS} rows")
+    stepped = jax.eval_shape(network.step, params, carry, seen)
+    if not isinstance(stepped, tuple) or len(stepped) != 2:
+        raise ConfigError(f"{what}: step(params, carry, seen) must return (features, carry)")
+    check_array(
+        stepped[0], (ROWS, network.out_features), jnp.floating, f"{what}: features of step(params, carry, seen)"
+    )
+    check_unchanged(carry, stepped[1], f"{what}: step", "carry")
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:

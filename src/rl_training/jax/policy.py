@@ -1,7 +1,7 @@
 """The policy of a JAX agent behind the package's `Policy` interface, for evaluation, export and loading.
 
-MLPs and GRUs with simple activations act in NumPy on a host copy of the weights, which for a few rows is faster than a
-compiled call; all other networks act in a jitted function.
+MLPs, GRUs and LSTMs with simple activations act in NumPy on a host copy of the weights, which for a few rows is faster
+than a compiled call; all other networks act in a jitted function.
 """
 
 from __future__ import annotations

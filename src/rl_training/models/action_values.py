@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.config.schema import BackboneConfig
-from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
+from rl_training.models.backbones.build import build_backbone, width
 from rl_training.models.initialization import linear
+from rl_training.models.observed import Seen, features_of
 from rl_training.numerics.initial_weights import VALUE_GAIN, weight_matrix
 from rl_training.types import SpaceSpec
 
@@ -85,8 +86,11 @@ class ActionValues(nn.Module):
         layers = {"advantage": self.advantage, "value": self.value}
         return {name: layer.draw(rng) for name, layer in layers.items() if isinstance(layer, NoisyLinear)}
 
-    def forward(self, obs: TensorObs, noise: Noise | None = None) -> Tensor:
-        features = self.backbone(obs)
+    def forward(self, obs: Seen, noise: Noise | None = None) -> Tensor:
+        return self.numbers(features_of(self.backbone, obs), noise)
+
+    def numbers(self, features: Tensor, noise: Noise | None = None) -> Tensor:
+        """The outputs (B, A, K) for features of the backbone."""
         advantages = self._through(self.advantage, features, "advantage", noise).unflatten(1, (self.shape.actions, -1))
         if self.value is None:
             return cast(Tensor, advantages)

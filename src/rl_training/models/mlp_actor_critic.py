@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from rl_training.config.schema import Activation, BackboneConfig, NetworkConfig
-from rl_training.models.networks import ActorCritic, action_mask, as_tensors
+from rl_training.models.networks import ActorCritic, as_tensors
+from rl_training.models.observed import action_mask
 from rl_training.types import Array, DictSpec, LeafSpec, Obs, SpaceSpec
 
 

@@ -18,10 +18,13 @@ from rl_training.checkpointing.safetensors_format import blob_chunks, parse_blob
 from rl_training.checkpointing.state_tree import flatten
 from rl_training.checkpointing.verified_files import opened, read_file
 from rl_training.config.schema import BackboneConfig, NetworkConfig
-from rl_training.models.backbones.mlp import TensorObs, build_backbone, width
+from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.memory import MemoryCarry, Remembering, Trace, carry_of, prefixed
+from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
+from rl_training.models.observed import action_mask
 from rl_training.system.atomic_io import atomic_write
-from rl_training.types import ACTION_MASK, Array, CheckpointError, DiscreteSpec, Obs, SpaceSpec, StateDict
+from rl_training.types import Array, CheckpointError, DiscreteSpec, Obs, SpaceSpec, StateDict
 
 
 class ActorCritic(nn.Module):
@@ -46,6 +49,12 @@ class ActorCritic(nn.Module):
         )
         self.value_head = ValueHead(critic_features, rng)
 
+    @property
+    def memories(self) -> dict[str, Remembering]:
+        """The backbones that remember, by name; a shared one is called actor."""
+        backbones = {"actor": self.actor} if self.critic is self.actor else {"actor": self.actor, "critic": self.critic}
+        return {name: backbone for name, backbone in backbones.items() if isinstance(backbone, Remembering)}
+
     def values(self, obs: TensorObs) -> Tensor:
         """State values (B,)."""
         return cast(Tensor, self.value_head(self.critic(obs)))
@@ -53,9 +62,54 @@ class ActorCritic(nn.Module):
     def forward(self, obs: TensorObs, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities and entropies of `actions`, and state values; (B,) each."""
         features = self.actor(obs)
+        values = features if self.critic is self.actor else self.critic(obs)
+        return self._evaluated(features, values, obs, actions)
+
+    def _evaluated(
+        self, features: Tensor, critic_features: Tensor, obs: TensorObs, actions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         logprobs, entropy = self.action_head.logprob_entropy(self.action_head(features), actions, action_mask(obs))
-        values = self.value_head(features if self.critic is self.actor else self.critic(obs))
-        return logprobs, entropy, values
+        return logprobs, entropy, self.value_head(critic_features)
+
+    # -- with memory --------------------------------------------------------------------------------------------------
+
+    def initial_carry(self, num_envs: int) -> MemoryCarry:
+        """Nothing remembered yet, for N environments; names are `backbone/part`."""
+        return prefixed({name: backbone.memory.initial_carry(num_envs) for name, backbone in self.memories.items()})
+
+    def advance(self, obs: TensorObs, carry: MemoryCarry, is_first: Tensor) -> tuple[Tensor, MemoryCarry]:
+        """Features of the actor for one step of N environments, and the carry of all memories after it."""
+        after, features = {}, None
+        for name, backbone in self.memories.items():
+            seen, after[name] = backbone.memory.step(backbone.embed(obs), carry_of(carry, name), is_first)
+            features = seen if name == "actor" else features
+        return (self.actor(obs) if features is None else features), prefixed(after)
+
+    def follow(
+        self, obs: TensorObs, actions: Tensor, carry: MemoryCarry, is_first: Tensor
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Trace]]:
+        """What `forward` gives for rows (T * N, ...) in the order of time, remembering along the way; and the traces.
+
+        `carry` is that before the first step and `is_first` (T, N) says where episodes begin.
+        """
+        features, traces = {}, {}
+        for name, backbone in self.memories.items():
+            inputs = backbone.embed(obs).view(*is_first.shape, -1)
+            followed, traces[name] = backbone.memory.follow(inputs, carry_of(carry, name), is_first)
+            features[name] = followed.flatten(0, 1)
+        actor = features["actor"] if "actor" in features else self.actor(obs)
+        critic = actor if self.critic is self.actor else features.get("critic")
+        return self._evaluated(actor, self.critic(obs) if critic is None else critic, obs, actions), traces
+
+    def next_values(self, obs: TensorObs, carry: MemoryCarry) -> Tensor:
+        """Values (B,) of observations that follow the step after which the critic's memory was `carry`."""
+        name = "actor" if self.critic is self.actor else "critic"
+        if name not in self.memories:
+            return self.values(obs)
+        backbone = self.memories[name]
+        x = backbone.embed(obs)
+        goes_on = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        return cast(Tensor, self.value_head(backbone.memory.step(x, carry, goes_on)[0]))
 
 
 class BaseNetwork(nn.Module):
@@ -171,11 +225,6 @@ class QNetwork(BaseNetwork):
 
 
 # -- helpers ----------------------------------------------------------------------------------------------------------
-
-
-def action_mask(obs: TensorObs) -> Tensor | None:
-    """The reserved mask among Dict observations, if there is one."""
-    return obs.get(ACTION_MASK) if isinstance(obs, dict) else None
 
 
 def as_tensors(obs: Obs | TensorObs, device: torch.device | str = "cpu") -> TensorObs:

@@ -28,21 +28,35 @@ class FlatParameters:
 
     def __init__(self, module: nn.Module) -> None:
         self.named = dict(module.named_parameters())  # shared parameters once
-        self.values = torch.cat([parameter.detach().reshape(-1) for parameter in self.named.values()])
+        self.channels_last = {name for name, parameter in self.named.items() if is_channels_last(parameter)}
+        """Convolution weights in this memory format keep it; otherwise torch would reorder them at each call."""
+        parts = [
+            (parameter.permute(0, 2, 3, 1) if name in self.channels_last else parameter).detach().reshape(-1)
+            for name, parameter in self.named.items()
+        ]
+        self.values = torch.cat(parts)
         self.grad = torch.zeros_like(self.values)
         self.slices: dict[str, tuple[slice, torch.Size]] = {}
         offset = 0
         for name, parameter in self.named.items():
             where = slice(offset, offset + parameter.numel())
             self.slices[name] = (where, parameter.shape)
-            parameter.data = self.values[where].view(parameter.shape)
-            parameter.grad = self.grad[where].view(parameter.shape)
+            parameter.data = self._view(self.values, name)
+            parameter.grad = self._view(self.grad, name)
             offset = where.stop
+
+    def _view(self, vector: Tensor, name: str) -> Tensor:
+        """One parameter's part of a vector in the parameter's shape and memory format."""
+        where, shape = self.slices[name]
+        if name not in self.channels_last:
+            return vector[where].view(shape)
+        filters, channels, height, width = shape
+        return vector[where].view(filters, height, width, channels).permute(0, 3, 1, 2)
 
     def by_name(self, vector: Tensor) -> dict[str, Array]:
         """A vector of the same layout as arrays by parameter name."""
-        host = vector.detach().cpu().numpy()
-        return {name: host[where].reshape(tuple(shape)) for name, (where, shape) in self.slices.items()}
+        host = vector.detach().cpu()
+        return {name: np.ascontiguousarray(self._view(host, name).numpy()) for name in self.slices}
 
     @torch.no_grad()
     def fill(self, vector: Tensor, arrays: dict[str, Array]) -> None:
@@ -50,8 +64,18 @@ class FlatParameters:
         if arrays.keys() != self.slices.keys():
             missing = sorted(self.slices.keys() ^ arrays.keys())
             raise CheckpointError(f"the optimiser state is of another network: {', '.join(missing)} do not match")
-        for name, (where, _) in self.slices.items():
-            vector[where] = torch.from_numpy(np.array(arrays[name])).reshape(-1).to(vector.device)
+        for name in self.slices:
+            view = self._view(vector, name)
+            view.copy_(torch.from_numpy(np.array(arrays[name])).reshape(view.shape))
+
+
+def is_channels_last(parameter: Tensor) -> bool:
+    """Whether a weight is in channels_last format and not, as with one channel, in the ordinary one too."""
+    return (
+        parameter.dim() == 4
+        and not parameter.is_contiguous()
+        and parameter.is_contiguous(memory_format=torch.channels_last)
+    )
 
 
 class FlatOptimizer:

@@ -57,6 +57,8 @@ ARGUMENTS: frozenset[Path] = frozenset(
     {
         ("env", "kwargs", "**"),
         ("env", "wrappers", "*", "kwargs", "**"),
+        ("network", "actor", "encoder", "keys", "**"),
+        ("network", "critic", "encoder", "keys", "**"),
         ("network", "actor", "kwargs", "**"),
         ("network", "critic", "kwargs", "**"),
         ("hparams", "optimizer", "kwargs", "**"),

@@ -142,7 +142,7 @@ def describe(space: SpaceSpec) -> str:
 def check_spaces(run: Path, recorded: Spaces, found: Spaces) -> None:
     """EnvError if an environment's spaces differ from those that the run was trained on."""
     for what, one, other in zip(("observation", "action"), recorded, found, strict=True):
-        if not _same(one, other, bounds=what == "action"):
+        if not fits(one, other, bounds=what == "action"):
             detail = ""
             if describe(one) == describe(other) and isinstance(one, BoxSpec) and isinstance(other, BoxSpec):
                 detail = f" with bounds {_range(one)}, here {_range(other)}"
@@ -152,11 +152,11 @@ def check_spaces(run: Path, recorded: Spaces, found: Spaces) -> None:
             )
 
 
-def _same(one: SpaceSpec, other: SpaceSpec, *, bounds: bool) -> bool:
+def fits(one: SpaceSpec, other: SpaceSpec, *, bounds: bool) -> bool:
     """Whether a policy for one space can act in the other: floats may differ in width, action bounds may not differ."""
     if isinstance(one, DictSpec) and isinstance(other, DictSpec):
         same_keys = one.spaces.keys() == other.spaces.keys()
-        return same_keys and all(_same(leaf, other.spaces[key], bounds=bounds) for key, leaf in one.spaces.items())
+        return same_keys and all(fits(leaf, other.spaces[key], bounds=bounds) for key, leaf in one.spaces.items())
     if isinstance(one, BoxSpec) and isinstance(other, BoxSpec):
         alike = one.shape == other.shape and one.dtype.kind == other.dtype.kind
         return alike and (not bounds or bool(np.allclose(one.low, other.low) and np.allclose(one.high, other.high)))

@@ -20,7 +20,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.storage import layout
 from rl_training.envs.factory import EnvThunk
-from rl_training.envs.sync import ResumableSyncVectorEnv
+from rl_training.envs.vector.sync import ResumableSyncVectorEnv
 from rl_training.numerics.encoding import to_env
 from rl_training.seeding import stream
 from rl_training.training.collector import Collector, Episode

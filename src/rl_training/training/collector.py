@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.envs.preprocessing.step_infos import frames_of, learner_view
 from rl_training.guards import Guard
 from rl_training.numerics.gsde import carry_like
 from rl_training.seeding import generator_state, set_generator_state
@@ -39,6 +40,8 @@ class CollectStats:
     episodes: list[Episode] = field(default_factory=list)
     acting_seconds: float = 0.0
     env_seconds: float = 0.0
+    env_frames: int = 0
+    """Emulator frames or physics steps since the run began; 0 where the environment does not report them."""
 
     @property
     def returns(self) -> list[float]:
@@ -47,6 +50,7 @@ class CollectStats:
     def add(self, later: CollectStats) -> None:
         """Count what a later call did too."""
         self.env_steps += later.env_steps
+        self.env_frames = later.env_frames  # counted since the run began
         self.episodes += later.episodes
         self.acting_seconds += later.acting_seconds
         self.env_seconds += later.env_seconds
@@ -78,6 +82,7 @@ class Collector:
         self.resetting = np.zeros(self.num_envs, bool)  # NEXT_STEP: the coming step only resets this row
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, np.int64)
+        self.env_frames = 0
         self.obs: Obs | None = None
 
     def watch(self, look: Callable[[VectorStep], None]) -> None:
@@ -121,13 +126,13 @@ class Collector:
             terminated, truncated = terminated & valid, (truncated & valid) | lost
         ended = terminated | truncated
         next_obs, obs = self._undo_autoreset(obs, ended, infos)
-        step = VectorStep(
-            self.obs, result.actions, rewards, terminated, truncated, self.is_first, valid, next_obs, result.extras
-        )
+        # what the learner sees may differ from the score and the end of the task, which are counted below
+        seen = learner_view(rewards, terminated, infos)
+        step = VectorStep(self.obs, result.actions, *seen, truncated, self.is_first, valid, next_obs, result.extras)
         sink.store(step)
         for look in self.watchers:
             look(step)
-        self._count(step, ended, infos, stats)
+        self._count(rewards, terminated, ended, valid, infos, stats)
 
         self.obs, self.carry = obs, result.carry
         if self.autoreset is AutoresetMode.NEXT_STEP:
@@ -146,26 +151,30 @@ class Collector:
             set_row(true_next, int(i), infos["final_obs"][i])
         return true_next, obs
 
-    def _count(self, step: VectorStep, ended: Array, infos: dict[str, Any], stats: CollectStats) -> None:
+    def _count(
+        self, rewards: Array, terminated: Array, ended: Array, valid: Array, infos: dict[str, Any], stats: CollectStats
+    ) -> None:
         """Episode returns and lengths are counted here, from raw rewards, never taken from an environment's infos."""
-        if step.valid is self.all_valid:
-            self.returns += step.rewards
+        self.env_frames += frames_of(infos)
+        if valid is self.all_valid:
+            self.returns += rewards
             self.lengths += 1
             stats.env_steps += self.num_envs
         else:
-            self.returns += np.where(step.valid, step.rewards, 0.0)
-            self.lengths += step.valid
-            stats.env_steps += int(np.count_nonzero(step.valid))
+            self.returns += np.where(valid, rewards, 0.0)
+            self.lengths += valid
+            stats.env_steps += int(np.count_nonzero(valid))
+        stats.env_frames = self.env_frames
         if not np.count_nonzero(ended):
             return
         final = infos.get("final_info", infos) if self.autoreset is AutoresetMode.SAME_STEP else infos
-        for i in np.flatnonzero(ended & step.valid):
+        for i in np.flatnonzero(ended & valid):
             stats.episodes.append(
                 Episode(
                     env_index=int(i),
                     episode_return=float(self.returns[i]),
                     length=int(self.lengths[i]),
-                    terminated=bool(step.terminated[i]),
+                    terminated=bool(terminated[i]),
                     info=numbers_of(final, int(i), self.info_keys),
                 )
             )
@@ -174,7 +183,9 @@ class Collector:
 
     def state_dict(self) -> StateDict:
         """Everything but the observation, which a restored environment returns again at its first reset."""
+        frames = {"env_frames": self.env_frames} if self.env_frames else {}
         return {
+            **frames,
             "rng": generator_state(self.rng),
             "carry": self.carry,
             "is_first": self.is_first,
@@ -188,6 +199,7 @@ class Collector:
         self.carry = carry_like(self.carry, state["carry"])
         self.is_first, self.resetting = np.array(state["is_first"]), np.array(state["resetting"])
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
+        self.env_frames = int(state.get("env_frames", 0))
         self.obs = None
 
     def drop_open_episodes(self) -> None:

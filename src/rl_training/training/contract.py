@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rl_training.hparams.base import AlgorithmSpec, OnPolicyHparams, supports_anything
@@ -98,7 +98,7 @@ def replay_terms(algorithm: Algorithm, hparams: Any) -> ReplayTerms:
         schedule=getattr(algorithm, "schedule", None) or _schedule(hparams),
         warmup=getattr(algorithm, "warmup", algorithm.policy),
         updates_per_learn=getattr(algorithm, "updates_per_learn", 1),
-        options=_options(hparams),
+        options=replace(_options(hparams), sequences=getattr(algorithm, "sequences", None)),
     )
 
 

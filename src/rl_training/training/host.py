@@ -85,10 +85,12 @@ def prefixed(prefix: str, metrics: Metrics) -> Metrics:
 
 
 def rollout_metrics(stats: CollectStats) -> Metrics:
-    """Means over the episodes that ended in a train step; empty where none did."""
+    """Means over the episodes that ended in a train step, and the frames so far where the environment counts them."""
+    frames: Metrics = {"rollout/env_frames": stats.env_frames} if stats.env_frames else {}
     if not stats.episodes:
-        return {}
+        return frames
     metrics: Metrics = {
+        **frames,
         "rollout/return_mean": float(np.mean(stats.returns)),
         "rollout/length_mean": float(np.mean([episode.length for episode in stats.episodes])),
         "rollout/episodes": len(stats.episodes),

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from worker_envs import FAULTS, FaultEnv, LoudEnv, Make
 
-from rl_training.envs.sync import ResumableSyncVectorEnv
+from rl_training.envs.vector.sync import ResumableSyncVectorEnv
 from rl_training.envs.workers import pool as worker_pool
 from rl_training.envs.workers.server import acquire_server, release_server
 from rl_training.envs.workers.vector import EnvWorkerError, WorkerVectorEnv

@@ -12,7 +12,7 @@ from comparison_cases import scored_run, two_algorithms
 from run_cases import fake_run
 
 from rl_training.config.schema import TrainConfig
-from rl_training.config.sweeps import SweepConfig
+from rl_training.config.searches.sweeps import SweepConfig
 from rl_training.experiments.analysis import entries
 from rl_training.experiments.analysis.entries import find_entries
 from rl_training.experiments.launching.groups import SeedGroup

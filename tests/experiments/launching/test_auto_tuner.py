@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_training.config.sweeps import RangeConfig
+from rl_training.config.searches.sweeps import RangeConfig
 from rl_training.experiments.launching.auto_tuner import (
     AutoTuner,
     decoded,

@@ -13,7 +13,7 @@ import pytest
 from group_cases import tiny
 
 import rl_training
-from rl_training.config.sweeps import parse_sweep
+from rl_training.config.searches.sweeps import parse_sweep
 from rl_training.experiments.analysis.group_summary import aggregate
 from rl_training.experiments.launching.group_display import LineView
 from rl_training.experiments.launching.group_runner import GroupRunner

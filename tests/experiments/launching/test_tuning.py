@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rl_training.config.loading import load_config
-from rl_training.config.sweeps import SweepConfig
-from rl_training.config.tuning import TuneConfig, parse_tune, shipped_space, space_names
+from rl_training.config.searches.sweeps import SweepConfig
+from rl_training.config.searches.tuning import TuneConfig, parse_tune, shipped_space, space_names
 from rl_training.experiments.analysis.tune_plots import write_plots
 from rl_training.experiments.launching.members import Member
 from rl_training.experiments.launching.sweeps import Sweep

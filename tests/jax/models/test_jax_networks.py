@@ -14,18 +14,18 @@ from rl_training.assembly.build import build_trainer
 from rl_training.assembly.environments import eval_env_maker
 from rl_training.build_context import BuildContext
 from rl_training.config.loading import parse_config
-from rl_training.config.schema import BackboneConfig, NetworkConfig, TrainConfig
+from rl_training.config.schema import BackboneConfig, MemoryConfig, NetworkConfig, TrainConfig
 from rl_training.hparams import dqn, ppo
 from rl_training.hparams.dqn import DQNConfig
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.jax.algorithms.on_policy import Learner
 from rl_training.jax.host import build_agent
 from rl_training.jax.models import backbones
-from rl_training.jax.models.actor_critic import Seen, stepped
+from rl_training.jax.models.actor_critic import Seen
+from rl_training.jax.models.backbones.memory import carry_of, stepped
 from rl_training.jax.models.layers import FEW_ROWS, product, tanh
 from rl_training.jax.models.networks import backbone
 from rl_training.jax.numerics.normalization import normalized_obs, observed, scales
-from rl_training.models.backbones.mlp import build_backbone
 from rl_training.registry import import_own
 from rl_training.seeding import Streams
 from rl_training.testing.states import difference
@@ -35,6 +35,7 @@ from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec
 
 FLOAT = np.dtype(np.float32)
 OBS = BoxSpec(np.full(3, -1.0, np.float32), np.full(3, 1.0, np.float32), FLOAT)
+SLOW = pytest.mark.slow
 GRU = BackboneConfig(type="gru", hidden_dims=(6, 4))
 
 
@@ -180,8 +181,8 @@ def test_the_memory_is_torch_s_gru() -> None:
 def test_an_episode_begins_with_nothing_remembered() -> None:
     network = backbone(OBS, GRU)
     params, obs = network.init(np.random.default_rng(0)), np.ones((2, 3), np.float32)
-    forgot = stepped(network, params, obs, np.full((2, 4), 7.0, np.float32), np.array([True, False]))
-    fresh = stepped(network, params, obs, np.zeros((2, 4), np.float32), np.array([False, False]))
+    forgot, _ = stepped(network, params, obs, np.full((2, 4), 7.0, np.float32), np.array([True, False]))
+    fresh, _ = stepped(network, params, obs, np.zeros((2, 4), np.float32), np.array([False, False]))
     np.testing.assert_array_equal(forgot[0], fresh[0])
     assert (forgot[1] != fresh[1]).all()
 
@@ -212,13 +213,20 @@ def test_the_value_of_what_followed_is_that_of_the_next_row_or_asked_for(truncat
     assert np.isfinite(following).all()
 
 
+def learner_of(
+    body: BackboneConfig, *, steps: int, envs: int, shared: bool = False, length: int | None = None
+) -> Learner:
+    network = NetworkConfig(body, body, shared=shared)
+    ctx = BuildContext(OBS, DiscreteSpec(3), num_envs=envs, network=network, streams=Streams(3))
+    return Learner(ctx, PPOConfig(num_steps=steps, sequence_length=length, num_minibatches=1))
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_learning_follows_what_acting_remembered(shared: bool) -> None:
     """Over a rollout that begins within episodes and sees some end: the same log-probabilities, step by step or in one
     go; and the value of what a step led to is the value of the next step, as long as the episode lasts."""
-    space, steps, envs = DiscreteSpec(3), 7, 4
-    ctx = BuildContext(OBS, space, num_envs=envs, network=NetworkConfig(GRU, GRU, shared=shared), streams=Streams(3))
-    learner = Learner(ctx, PPOConfig())
+    steps, envs = 7, 4
+    learner = learner_of(GRU, steps=steps, envs=envs, shared=shared)
     network, rng = learner.network, np.random.default_rng(0)
     params = jax.tree.map(lambda x: x + 0.3 * rng.standard_normal(x.shape).astype("f"), network.init(rng, 0.0))
     obs = rng.standard_normal((steps + 1, envs, 3)).astype("f")
@@ -239,14 +247,63 @@ def test_learning_follows_what_acting_remembered(shared: bool) -> None:
     assert (next_values[:, :-1][~goes_on] != values[:, 1:][~goes_on]).all()
 
 
-def cue_memory(algo: str, lane: str, blanks: int, steps: int) -> TrainConfig:
-    network = {"type": "gru", "hidden_dims": [16]}
+@pytest.mark.parametrize(
+    ("body", "shared"),
+    [(BackboneConfig("lstm", (6, 4)), False), (BackboneConfig(memory=MemoryConfig("transformer", 4, window=3)), True)],
+)
+def test_a_rollout_is_prepared_with_what_was_carried(body: BackboneConfig, shared: bool) -> None:
+    """Log-probabilities are those of acting; a piece begins with what was carried into it; what follows a truncation is
+    valued by one step from the memory after that row, not from the row below."""
+    steps, envs = 8, 3
+    learner = learner_of(body, steps=steps, envs=envs, shared=shared, length=4)
+    network, rng = learner.network, np.random.default_rng(0)
+    hyper = {name: np.float32(1.0) for name in ("log_std_init", "gamma", "gae_lambda")}
+    state = learner.init(rng, hyper)
+    obs, elsewhere = rng.standard_normal((2, steps + 1, envs, 3)).astype("f")
+    is_first, truncated = rng.random((2, steps, envs)) < 0.3
+    is_first[1:], truncated[4] = truncated[:-1], True
+    first = network.initial_carry(envs)
+    carry = begin = jax.jit(network.action)(state.params, elsewhere[0], first, np.ones(envs, bool))[1]
+    outputs, carries, act = [], [], jax.jit(network.action)
+    for t in range(steps):
+        parameters, carry = act(state.params, obs[t], carry, is_first[t])
+        outputs.append(parameters.outputs)
+        carries.append(carry)
+    batch = {
+        "obs": obs[:-1],
+        "next_obs": np.where(truncated[:, :, None], elsewhere[1:], obs[1:]),
+        "actions": rng.integers(3, size=(steps, envs)),
+        "rewards": np.zeros((steps, envs), np.float32),
+        "terminated": np.zeros((steps, envs), bool),
+        "truncated": jnp.asarray(truncated),
+        "is_first": is_first,
+        "outputs": np.stack(outputs),
+        "initial_carry": begin,
+    }
+    _, rollout = jax.jit(learner.prepare)(state, batch)
+    for name, column in rollout.seen.carry.items():  # two pieces for each environment
+        np.testing.assert_allclose(column[::2], begin[name], atol=1e-6)
+        np.testing.assert_allclose(column[1::2], carries[3][name], atol=1e-6)
+    logprobs, _, values = jax.jit(network.evaluate)(state.params, rollout.seen, rollout.actions)
+    np.testing.assert_allclose(logprobs, rollout.logprobs, atol=1e-6)
+    np.testing.assert_allclose(values, rollout.values, atol=1e-6)
+    # without rewards and with gamma = lambda = 1, a return is the value at the end of the episode or the rollout
+    critic = carry_of({name: jnp.stack([c[name] for c in carries]) for name in carry}, "actor" if shared else "critic")
+    at_truncation = jax.tree.map(lambda x: x[4], critic)
+    wanted = jax.jit(network.values_after)(state.params, at_truncation, batch["next_obs"][4])
+    returns = np.asarray(rollout.returns).reshape(envs, steps)
+    np.testing.assert_allclose(returns[:, 4], wanted, atol=1e-5)
+
+
+def cue_memory(algo: str, lane: str, blanks: int, steps: int, memory: str = "gru", seed: int = 0) -> TrainConfig:
+    network = {"type": memory, "hidden_dims": [16], "memory": {"window": 16}}
     given = {"num_minibatches": 2} if algo == "ppo" else {}
     return parse_config(
         {
             "algo": algo,
             "backend": "jax",
             "lane": lane,
+            "seed": seed,
             "env_id": "RLProbe/CueMemory-v0",
             "env": {"num_envs": 16, "kwargs": {"blanks": blanks}},
             "hparams": {"num_steps": 24, "learning_rate": 1e-2 if algo == "ppo" else 2e-2, **given},
@@ -257,16 +314,22 @@ def cue_memory(algo: str, lane: str, blanks: int, steps: int) -> TrainConfig:
 
 
 @pytest.mark.parametrize(
-    ("algo", "lane", "blanks", "steps"),
+    ("algo", "lane", "blanks", "steps", "memory", "seed"),
     [
-        ("ppo", "compiled", 10, 20_000),
-        ("ppo", "host", 2, 6_000),
-        pytest.param("reinforce", "compiled", 3, 20_000, marks=pytest.mark.slow),
+        ("ppo", "compiled", 10, 20_000, "gru", 0),
+        ("ppo", "compiled", 6, 20_000, "lstm", 0),
+        ("ppo", "compiled", 6, 20_000, "transformer", 0),
+        ("ppo", "host", 2, 6_000, "gru", 0),
+        *(pytest.param("ppo", "compiled", 6, 20_000, kind, 1, marks=SLOW) for kind in ("lstm", "transformer")),
+        *(pytest.param("ppo", "host", 2, 8_000, kind, 0, marks=SLOW) for kind in ("lstm", "transformer")),
+        *(pytest.param("reinforce", "compiled", 3, 20_000, kind, 0, marks=SLOW) for kind in ("gru", "lstm")),
     ],
 )
-def test_a_cue_is_remembered_until_it_is_asked_for(algo: str, lane: str, blanks: int, steps: int) -> None:
+def test_a_cue_is_remembered_until_it_is_asked_for(
+    algo: str, lane: str, blanks: int, steps: int, memory: str, seed: int
+) -> None:
     """Without memory half of the answers are right."""
-    cfg = cue_memory(algo, lane, blanks, steps)
+    cfg = cue_memory(algo, lane, blanks, steps, memory, seed)
     trainer = build_trainer(cfg)
     trainer.run(steps)
     assert isinstance(trainer, CompiledTrainer) is (lane == "compiled")
@@ -286,12 +349,23 @@ def resumed_halfway(cfg: TrainConfig, steps: int) -> tuple[Any, Any]:
     resumed.run(steps)
     ended = resumed.state_dict()
     assert difference(ended, whole.state_dict()) is None
-    return saved["env"]["carry"], ended["env"]["carry"]
+    place = "env" if isinstance(whole, CompiledTrainer) else "collector"
+    return saved[place]["carry"], ended[place]["carry"]
 
 
-def test_memory_is_part_of_a_checkpoint() -> None:
-    saved, _ = resumed_halfway(cue_memory("ppo", "compiled", 10, 20_000), 768)
-    assert np.abs(saved["actor"]).max() > 0.0
+@pytest.mark.parametrize(
+    ("memory", "lane", "name"),
+    [
+        ("gru", "compiled", "actor"),
+        ("lstm", "compiled", "actor/cell"),
+        ("lstm", "host", "critic/hidden"),
+        ("transformer", "compiled", "critic/inputs"),
+        ("transformer", "host", "actor/inputs"),
+    ],
+)
+def test_memory_is_part_of_a_checkpoint(memory: str, lane: str, name: str) -> None:
+    saved, _ = resumed_halfway(cue_memory("ppo", lane, 10, 20_000, memory), 768)
+    assert np.abs(saved[name]).max() > 0.0
 
 
 def test_matrices_of_noise_go_on_where_a_checkpoint_left_them() -> None:
@@ -316,8 +390,13 @@ def test_memory_is_refused_where_it_cannot_be_used() -> None:
         build_agent(ctx, dqn.SPEC, DQNConfig())
     with pytest.raises(ConfigError, match=r"num_minibatches 4 does not divide the 6 rows.*num_envs, since the network"):
         build_agent(ctx, ppo.SPEC, PPOConfig(num_minibatches=4))
-    with pytest.raises(ConfigError, match="'gru' has no torch implementation; use backend: jax"):
-        build_backbone(OBS, GRU, np.random.default_rng(0))
+    lstm = BackboneConfig(memory=MemoryConfig("lstm"))
+    ctx = BuildContext(OBS, DiscreteSpec(2), num_envs=6, network=NetworkConfig(lstm, lstm), streams=Streams(0))
+    with pytest.raises(ConfigError, match="'lstm' has memory, which with backend: jax only ppo and reinforce learn to"):
+        build_agent(ctx, dqn.SPEC, DQNConfig())
+    pieces = PPOConfig(num_steps=8, sequence_length=4, num_minibatches=5)
+    with pytest.raises(ConfigError, match=r"divide the 12 rows .* has memory, times the 2 pieces of sequence_length"):
+        build_agent(ctx, ppo.SPEC, pieces)
     with pytest.raises(ConfigError, match="'gru' needs hidden_dims"):
         backbone(OBS, BackboneConfig(type="gru", hidden_dims=()))
 

@@ -12,8 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from torch import nn
 
-from rl_training.models.backbones.mlp import MLP, TensorObs
+from rl_training.models.backbones.mlp import MLP
 from rl_training.models.critics import EnsembleLinear, QCritics
+from rl_training.models.observed import Seen, named, rows_of
 from rl_training.numerics.encoding import encode_leaf_numpy
 from rl_training.types import Array
 
@@ -43,16 +44,16 @@ def is_plain(backbone: nn.Module) -> bool:
     )
 
 
-def encode(backbone: MLP, obs: TensorObs) -> Array:
+def encode(backbone: MLP, obs: Seen) -> Array:
     """Observations to flat features (B, F)."""
-    named = obs if isinstance(obs, dict) else {"obs": obs}
-    parts = [encode_leaf_numpy(leaf, named[name].numpy()) for name, leaf in backbone.leaves.items()]
+    columns = named(rows_of(obs))
+    parts = [encode_leaf_numpy(leaf, columns[name].numpy()) for name, leaf in backbone.leaves.items()]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def is_plain_ensemble(critics: nn.Module) -> bool:
     """Critics of linear layers with a known activation after each."""
-    if type(critics) is not QCritics or critics.encoder is None:
+    if type(critics) is not QCritics or critics.encoder is None or critics.shared is not None:
         return False
     layers = [*critics.layers, critics.output]
     return all(type(layer) is EnsembleLinear for layer in layers[::2]) and all(

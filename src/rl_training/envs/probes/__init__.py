@@ -17,7 +17,7 @@ from rl_training.envs.probes.control import (
     TwoArms,
 )
 from rl_training.envs.probes.goals import BitFlip, PointReach
-from rl_training.envs.probes.memory import CueMemory
+from rl_training.envs.probes.memory import CueMemory, RepeatPrevious
 
 __all__ = [
     "LQR_GAIN",
@@ -35,6 +35,7 @@ __all__ = [
     "OneState",
     "PointReach",
     "Probe",
+    "RepeatPrevious",
     "RewardIsObs",
     "StaySwitch",
     "Target",

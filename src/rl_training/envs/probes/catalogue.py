@@ -31,7 +31,7 @@ from rl_training.envs.probes.control import (
     vector,
 )
 from rl_training.envs.probes.goals import BitFlip, PointReach, goal_obs
-from rl_training.envs.probes.memory import CueMemory
+from rl_training.envs.probes.memory import CueMemory, RepeatPrevious
 from rl_training.types import Array
 
 Known = tuple[tuple[Any, Any], ...]
@@ -138,6 +138,7 @@ _ALL = (
     ),
     _stay_switch("RLProbe/StaySwitch-v0", 32),
     Probe("RLProbe/CueMemory-v0", CueMemory, best_return=1.0, needs_memory=True),
+    Probe("RLProbe/RepeatPrevious-v0", RepeatPrevious, best_return=1.0, needs_memory=True),
     Probe("RLProbe/MaskedArms-v0", MaskedArms, best_return=0.75),
     Probe(
         "RLProbe/MultiDiscrete-v0",

@@ -32,3 +32,29 @@ class CueMemory(gym.Env[Any, Any]):
         self.time += 1
         reward = float(ended and int(action) == self.cue)
         return vector(0, float(self.time > self.blanks)), reward, ended, False, {}
+
+
+class RepeatPrevious(gym.Env[Any, Any]):
+    """A symbol each step; reward 1/steps for naming the one of `k` steps before, -1/steps for another.
+
+    The return of a perfect memory is 1, that of guessing among 4 symbols -0.5. Nothing is asked in the first k steps.
+    """
+
+    def __init__(self, k: int = 4, symbols: int = 4, steps: int = 48) -> None:
+        self.k, self.symbols, self.steps = k, symbols, steps
+        self.observation_space = spaces.Discrete(symbols)
+        self.action_space = spaces.Discrete(symbols)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.shown = [int(self.np_random.integers(self.symbols))]
+        return self.shown[-1], {}
+
+    def step(self, action: Any) -> Step:
+        asked = len(self.shown) - 1 - self.k
+        reward = 0.0
+        if asked >= 0:
+            reward = (1.0 if int(action) == self.shown[asked] else -1.0) / self.steps
+        ended = len(self.shown) == self.steps + self.k
+        self.shown.append(int(self.np_random.integers(self.symbols)))
+        return self.shown[-1], reward, ended, False, {}

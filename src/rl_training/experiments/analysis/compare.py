@@ -17,14 +17,14 @@ from rl_training.experiments.analysis.comparison import (
     Comparison,
     Cost,
     Improvement,
-    Metric,
     MetricResult,
     Profile,
     Summary,
 )
 from rl_training.experiments.analysis.config_differences import config_differences, mixed
-from rl_training.experiments.analysis.curves import Curve, align, read_curve
+from rl_training.experiments.analysis.curves import Curve, align
 from rl_training.experiments.analysis.entries import Entry, Run, Selection
+from rl_training.experiments.analysis.metrics.metric import Metric, parse_metric
 from rl_training.experiments.analysis.statistics import (
     curve_band,
     estimate,
@@ -35,9 +35,8 @@ from rl_training.experiments.analysis.statistics import (
     probability_of_improvement,
 )
 from rl_training.experiments.keeping.filters import find_key
-from rl_training.runs.index import REWARDS
 from rl_training.seeding import stream
-from rl_training.types import Array, ConfigError
+from rl_training.types import Array
 
 __all__ = ["OVERALL", "Comparison", "compare", "parse_metric", "record", "steps_to"]
 
@@ -53,7 +52,7 @@ OVERALL = "all environments"
 def compare(
     selection: Selection, metrics: Sequence[str] = ("reward",), *, threshold: float | None = None
 ) -> Comparison:
-    """Compare entries by metrics, with aliases as in `rl list`: `reward`, `loss`, a logged name, a column.
+    """Compare entries by metrics, with aliases as in `rl list`: `reward`, `loss`, `hns`, a logged name, a column.
 
     A leading minus sign means that lower is better, which is the default for losses. `threshold` is the score until
     which env steps are counted.
@@ -72,24 +71,6 @@ def compare(
             notes.append(f"{entry.label}: its own runs differ in {shown}")
     costs = tuple(_cost(entry) for entry in entries)
     return Comparison(entries, tuple(results), costs, tuple(notes), config_differences(entries))
-
-
-def parse_metric(typed: str, runs: Sequence[Run]) -> Metric:
-    """A metric by name. `reward` is the evaluation return if every run has one, else the training return; ConfigError
-    where no run has a number."""
-    name = typed.removeprefix("-").strip()
-    key = find_key(name)
-    low_is_good = typed.startswith("-") or name.endswith("loss")
-    if key.column == "reward":
-        return Metric(
-            "reward", next((n for n in REWARDS if all(n in r.row["results"] for r in runs)), REWARDS[0]), False
-        )
-    if key.column == "loss":
-        return Metric("loss", "train/loss", True)
-    metric = Metric(name, name if key.column == "results" else None, low_is_good)
-    if all(metric.score(run) is None for run in runs):
-        raise ConfigError(f"no run has a number for '{name[:80]}'; `rl show RUN` lists the metrics of a run")
-    return metric
 
 
 def steps_to(curve: Curve, threshold: float, *, low_is_good: bool = False) -> float:
@@ -133,7 +114,8 @@ def _compare_by(metric: Metric, entries: Sequence[Entry], threshold: float | Non
     several = len(tasks) > 1
     if len(common) < len(tasks) and len(labels) > 1:
         notes.append(f"{len(common)} of {len(tasks)} environments are common to all entries; only those are aggregated")
-    good = _scaled(metric, scores) if several else {place: metric.oriented(values) for place, values in scores.items()}
+    scaled = several and not metric.is_human_normalized
+    good = _scaled(metric, scores) if scaled else {place: metric.oriented(values) for place, values in scores.items()}
     strata = {label: [good[label, task] for task in common] for label in labels if common}
     levels = _levels([values for tasks_of_one in strata.values() for values in tasks_of_one])
     return MetricResult(
@@ -142,7 +124,7 @@ def _compare_by(metric: Metric, entries: Sequence[Entry], threshold: float | Non
         tuple(_summary(label, OVERALL, strata[label]) for label in strata if several),
         thresholds,
         _improvements(labels, good),
-        tuple((levels if several else metric.oriented(levels)).tolist()),
+        tuple((levels if scaled else metric.oriented(levels)).tolist()),
         tuple(_profile(label, strata[label], levels) for label in strata),
         curves,
     )
@@ -153,7 +135,7 @@ def _curves(
 ) -> dict[tuple[str, str], list[Curve]]:
     if metric.logged is None:
         return {}
-    found = {place: [read_curve(run.path, metric.logged) for run, _ in scored] for place, scored in runs.items()}
+    found = {place: [metric.curve(run) for run, _ in scored] for place, scored in runs.items()}
     curves = {place: [curve for curve in group if len(curve.steps)] for place, group in found.items()}
     if missing := sum(map(len, found.values())) - sum(map(len, curves.values())):
         notes.append(f"{missing} runs have no log of {metric.name} (cleaned up?): they are not in its curves")

@@ -1,40 +1,18 @@
-"""The records of a comparison: metrics, summaries with their intervals, probabilities of improvement, profiles, cost.
+"""The records of a comparison: summaries with their intervals, probabilities of improvement, profiles, cost.
 
 `compare` computes them; tables, figures, reports and exports read them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_training.experiments.analysis.config_differences import Differences
 from rl_training.experiments.analysis.curves import Curve
-from rl_training.experiments.analysis.entries import Entry, Run
+from rl_training.experiments.analysis.entries import Entry
+from rl_training.experiments.analysis.metrics.metric import Metric
 from rl_training.experiments.analysis.statistics import Estimate
-from rl_training.experiments.keeping.filters import find_key
-from rl_training.types import Array
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric by which runs are compared."""
-
-    name: str
-    """As the user named it, without the minus sign."""
-    logged: str | None
-    """Its name in the log; None for a column of the index, which has no curve."""
-    low_is_good: bool
-
-    def score(self, run: Run) -> float | None:
-        """The final value of a run; None where it is missing or not finite."""
-        value = run.row["results"].get(self.logged) if self.logged else find_key(self.name).of(run.row)
-        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-    def oriented(self, scores: Array) -> Array:
-        """Scores with the sign changed, if needed, so that higher is better."""
-        return -scores if self.low_is_good else scores
 
 
 @dataclass(frozen=True)
@@ -87,13 +65,18 @@ class MetricResult:
     """One per entry and environment."""
     overall: tuple[Summary, ...]
     """With several environments: over those that all entries share, scaled so that in each the worst run scores 0 and
-    the best 1."""
+    the best 1; human-normalised scores are not scaled."""
     thresholds: Mapping[str, float]
     improvements: tuple[Improvement, ...]
     levels: tuple[float, ...]
     profiles: tuple[Profile, ...]
     curves: Mapping[tuple[str, str], Sequence[Curve]] = field(repr=False)
     """Learning curves by entry and environment."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the scores over all environments are scaled between the worst run and the best."""
+        return bool(self.overall) and not self.metric.is_human_normalized
 
     @property
     def headline(self) -> tuple[Summary, ...]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from rl_training.experiments.analysis.comparison import Comparison, Summary
-from rl_training.experiments.analysis.curves import read_curve
 from rl_training.experiments.analysis.entries import Run
 from rl_training.experiments.analysis.tables import Table, latex, markdown, paper_table
 from rl_training.system.formatting import number_text
@@ -137,7 +136,7 @@ def _curve_rows(comparison: Comparison) -> list[Row]:
             continue
         for entry in comparison.entries:
             for run in entry.runs:
-                curve = read_curve(run.path, result.metric.logged)
+                curve = result.metric.curve(run)
                 known = {"entry": entry.label, "run": _plain(run.row["id"]), "environment": run.task}
                 known |= {"seed": run.row["seed"], "metric": result.metric.name}
                 points = zip(curve.steps.tolist(), curve.values.tolist(), strict=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rl_training.experiments.analysis.comparison import Improvement, Metric, MetricResult
+from rl_training.experiments.analysis.comparison import Improvement, MetricResult
 from rl_training.experiments.analysis.config_differences import varied
 from rl_training.experiments.analysis.entries import Entry, Run, shortened, value_text
+from rl_training.experiments.analysis.metrics.metric import Metric
 from rl_training.experiments.analysis.plots import PALETTE, SIZE, axis_label, draw_band, figure_style, short_number
 from rl_training.experiments.analysis.statistics import CONFIDENCE, Estimate, estimate
 from rl_training.experiments.keeping.filters import find_key
@@ -44,7 +45,7 @@ def curves_figure(result: MetricResult) -> Figure:
                 if curves := result.curves.get((label, task)):
                     draw_band(axes, curves, **_look(number), label=f"{shortened(label)} ({counts[label]})")
             _steps_axis(axes)
-            axes.set(title=task, ylabel=axis_label(result.metric.logged or result.metric.name))
+            axes.set(title=task, ylabel=axis_label(result.metric.label))
         for axes in panels[len(tasks) :]:
             axes.set_axis_off()
         _legend(figure, panels, f"IQM of (n) runs, {CONFIDENCE:.0%} interval{_left_out(result, labels)}")
@@ -57,8 +58,8 @@ def comparison_figure(result: MetricResult) -> Figure:
     if not headline:
         raise ConfigError("the entries have no environment in common; plot each environment by itself")
     summaries = [one for label in labels for one in headline if one.entry == label]
-    unit = axis_label(result.metric.logged or result.metric.name)
-    unit = f"{unit}, scaled" if result.overall else unit
+    unit = axis_label(result.metric.label)
+    unit = f"{unit}, scaled" if result.is_scaled else unit
     pairs = _shown_pairs(result, labels)
     with figure_style():
         from matplotlib.figure import Figure
@@ -97,7 +98,7 @@ def sensitivity_figure(entries: Sequence[Entry], metric: Metric, parameters: Seq
         figure, panels = _panels(-(-len(keys) // columns), columns)
         for axes, key in zip(panels, keys, strict=False):
             _draw_sensitivity(axes, runs, metric, key)
-            axes.set(xlabel=key, ylabel=axis_label(metric.logged or metric.name))
+            axes.set(xlabel=key, ylabel=axis_label(metric.label))
         for axes in panels[len(keys) :]:
             axes.set_axis_off()
         _legend(figure, panels, f"IQM of runs, {CONFIDENCE:.0%} interval; points are runs")

@@ -7,10 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.experiments.analysis.compare import compare, parse_metric
+from rl_training.experiments.analysis.compare import compare
 from rl_training.experiments.analysis.comparison import Comparison, MetricResult
 from rl_training.experiments.analysis.entries import find_entries
 from rl_training.experiments.analysis.figures import comparison_figure, curves_figure, sensitivity_figure
+from rl_training.experiments.analysis.metrics.metric import parse_metric
 from rl_training.experiments.analysis.plots import FORMATS, check_ending, figure_style, save_figure
 from rl_training.runs.names import name_part, readable_errors
 from rl_training.types import ConfigError

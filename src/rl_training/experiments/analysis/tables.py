@@ -150,7 +150,7 @@ def _metric_tables(result: MetricResult) -> list[Table]:
         goal = [f"steps to {number_text(result.thresholds[task])}", "reached"] if with_steps else []
         headers = ["entry", "runs", "IQM", INTERVAL, "mean", "median", *goal]
         rows = [_score_cells(one) if with_steps else _score_cells(one)[:-2] for one in shown]
-        scale = ", 0 the worst run and 1 the best of each" if shown[0] in result.overall else ""
+        scale = ", 0 the worst run and 1 the best of each" if result.is_scaled and shown[0] in result.overall else ""
         tables.append(Table(f"{name} on {task}{scale}", headers, rows))
     if result.improvements:
         rows = [

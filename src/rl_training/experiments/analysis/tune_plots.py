@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rl_training.config.sweeps import RangeConfig
+from rl_training.config.searches.sweeps import RangeConfig
 from rl_training.experiments.analysis.plots import PALETTE, figure_style, save_figure
 from rl_training.experiments.launching.tuning import Tuning
 from rl_training.types import Array

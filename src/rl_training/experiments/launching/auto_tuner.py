@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from rl_training.config.sweeps import RangeConfig
+from rl_training.config.searches.sweeps import RangeConfig
 from rl_training.registry import did_you_mean
 from rl_training.seeding import stream
 from rl_training.types import ConfigError

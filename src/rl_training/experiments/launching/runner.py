@@ -14,7 +14,7 @@ from typing import Any
 
 from rl_training.config.loading import config_to_mapping, load_config, parse_config
 from rl_training.config.schema import TrainConfig
-from rl_training.config.sweeps import SweepConfig, load_sweep, parse_sweep
+from rl_training.config.searches.sweeps import SweepConfig, load_sweep, parse_sweep
 from rl_training.experiments.analysis.group_summary import write_summary
 from rl_training.experiments.launching.group_display import make_view
 from rl_training.experiments.launching.group_runner import GroupRunner, at_a_time

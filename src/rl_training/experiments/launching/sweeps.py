@@ -22,7 +22,7 @@ from rl_training.config.loading import (
     read_config,
     read_yaml,
 )
-from rl_training.config.sweeps import SweepConfig, seeds_of, trials_of
+from rl_training.config.searches.sweeps import SweepConfig, seeds_of, trials_of
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.analysis.group_summary import (
     SCHEMA,

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.config.sweeps import SweepConfig
-from rl_training.config.tuning import TuneConfig, parse_tune
+from rl_training.config.searches.sweeps import SweepConfig
+from rl_training.config.searches.tuning import TuneConfig, parse_tune
 from rl_training.experiments.analysis import statistics
 from rl_training.experiments.keeping.filters import find_key
 from rl_training.experiments.launching.auto_tuner import ask, decoded, distributions, make_study, optuna_here

@@ -14,7 +14,8 @@ import numpy as np
 
 from rl_training.build_context import BuildContext
 from rl_training.hparams.base import OnPolicyHparams
-from rl_training.jax.models.actor_critic import ActorCritic, Seen, actor_critic, joined
+from rl_training.jax.models.actor_critic import ActorCritic, Seen, actor_critic
+from rl_training.jax.models.backbones.memory import After, joined
 from rl_training.jax.models.distributions import Parameters, distribution, renewed
 from rl_training.jax.models.networks import Params, action_mask
 from rl_training.jax.models.optimization import OptimizerState, build_optimizer, optimizer_step
@@ -132,12 +133,12 @@ class Learner:
         seen = Seen(obs)
         if self.network.has_memory:
             seen = Seen(obs, self.rows(batch["is_first"]), batch["initial_carry"])
-        values = self.network.values(state.params, seen)
+        values, after = self.network.traced_values(state.params, seen)
         value_grid = self.grid(values, rewards.shape)
         advantages, returns = gae(
             rewards,
             value_grid,
-            self.next_values(state, batch, seen, value_grid),
+            self.next_values(state, batch, seen, value_grid, after),
             batch["terminated"],
             ends,
             gamma=hyper["gamma"],
@@ -146,7 +147,24 @@ class Learner:
         actions, logprobs, advantages, returns = map(
             self.rows, (batch["actions"], self.logprobs(state, batch), advantages, returns)
         )
-        return state, Rollout(seen, actions, logprobs, values, advantages, returns)
+        return state, self.in_pieces(state, Rollout(seen, actions, logprobs, values, advantages, returns))
+
+    @property
+    def pieces(self) -> int:
+        """Into how many rows the steps of an environment are cut where the network has memory."""
+        return self.hp.num_steps // (self.hp.sequence_length or self.hp.num_steps)
+
+    def in_pieces(self, state: State, rollout: Rollout) -> Rollout:
+        """With memory and `sequence_length`: rows of that many steps instead of whole rollouts, each with the carry
+        that this network has there."""
+        if not self.network.has_memory or self.pieces == 1:
+            return rollout
+        length = self.hp.num_steps // self.pieces
+        carry = self.network.piece_carries(state.params, rollout.seen, length)
+        cut: Rollout = jax.tree.map(
+            lambda x: x.reshape(-1, length, *x.shape[2:]), rollout._replace(seen=rollout.seen._replace(carry=()))
+        )
+        return cut._replace(seen=cut.seen._replace(carry=carry))
 
     def logprobs(self, state: State, batch: Batch) -> Any:
         """Log-probabilities of the actions taken, (T, N)."""
@@ -156,26 +174,31 @@ class Learner:
         logprobs, _ = self.distribution.logprob_entropy(parameters, joined(batch["actions"]), mask)
         return logprobs.reshape(batch["rewards"].shape)
 
-    def next_values(self, state: State, batch: Batch, seen: Seen, values: Any) -> Any:
+    def next_values(self, state: State, batch: Batch, seen: Seen, values: Any, after: After | None = None) -> Any:
         """Values of the true next observations, (T, N).
 
         Where the episode goes on it is the value of the next row; where it terminated the value is not used. Only the
-        others need the network, which is asked for one step of all environments at a time.
+        others need the network, which is asked for one step of all environments at a time. A memory that is one array
+        answers for all rows at once instead, as in version 0.1.0.
         """
-        by_key = scales(state.normalizer)
+        by_key, params = scales(state.normalizer), state.params
 
-        def asked(seen: Seen, next_obs: Any) -> Any:
-            return self.network.next_values(state.params, seen, normalized_obs(by_key, next_obs))
+        if self.network.has_memory and after is None:
+            next_obs = normalized_obs(by_key, self.rows(batch["next_obs"]))
+            return self.grid(self.network.next_values(params, seen, next_obs), values.shape)
 
-        if self.network.has_memory:
-            return self.grid(asked(seen, self.rows(batch["next_obs"])), values.shape)
+        def asked(t: Any) -> Any:
+            next_obs = normalized_obs(by_key, jax.tree.map(lambda x: x[t], batch["next_obs"]))
+            if after is None:
+                return self.network.next_values(params, seen, next_obs)
+            return self.network.values_after(params, after(t), next_obs)
+
         unknown = batch["truncated"].at[-1].set(True)
 
         def ask(carried: tuple[Any, Any]) -> tuple[Any, Any]:
             steps, found = carried
             t = steps.argmax()
-            row = asked(seen, jax.tree.map(lambda x: x[t], batch["next_obs"]))
-            return steps.at[t].set(False), found.at[t].set(jnp.where(unknown[t], row, found[t]))
+            return steps.at[t].set(False), found.at[t].set(jnp.where(unknown[t], asked(t), found[t]))
 
         following = jnp.concatenate([values[1:], values[-1:]])
         return jax.lax.while_loop(lambda carried: carried[0].any(), ask, (unknown.any(1), following))[1]

@@ -148,9 +148,12 @@ class ReferenceKernel:
 def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
     """Several epochs of minibatch steps on each rollout, stopped early if the policy moved too far."""
     learner = Learner(ctx, hp)
-    row_count = ctx.num_envs if learner.network.has_memory else hp.num_steps * ctx.num_envs
+    row_count = ctx.num_envs * (learner.pieces if learner.network.has_memory else hp.num_steps)
     if row_count % hp.num_minibatches:
-        made_of = "num_envs, since the network has memory" if learner.network.has_memory else "num_steps x num_envs"
+        made_of = "num_steps x num_envs"
+        if learner.network.has_memory:
+            made_of = "num_envs, since the network has memory"
+            made_of += f", times the {learner.pieces} pieces of sequence_length" if learner.pieces > 1 else ""
         raise ConfigError(
             f"hparams.num_minibatches {hp.num_minibatches} does not divide the {row_count} rows of a rollout "
             f"({made_of}); backend jax needs minibatches of one size"

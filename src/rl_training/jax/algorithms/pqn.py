@@ -17,7 +17,7 @@ from rl_training.hparams.pqn import SPEC, PQNConfig
 from rl_training.jax.algorithms.dqn import epsilon_at, epsilon_greedy, of_actions
 from rl_training.jax.algorithms.on_policy import State
 from rl_training.jax.models.action_values import action_values
-from rl_training.jax.models.actor_critic import joined
+from rl_training.jax.models.backbones.memory import joined
 from rl_training.jax.models.distributions import masked
 from rl_training.jax.models.networks import Params, action_mask
 from rl_training.jax.models.optimization import OptimizerState, build_optimizer, optimizer_step

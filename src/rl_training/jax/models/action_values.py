@@ -14,7 +14,7 @@ import numpy as np
 
 from rl_training.config.schema import BackboneConfig
 from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, layer_norm, linear
-from rl_training.jax.models.networks import without_memory
+from rl_training.jax.models.networks import is_flat, without_memory
 from rl_training.jax.pytrees import below, named
 from rl_training.numerics.encoding import leaf_features, observation_leaves
 from rl_training.numerics.initial_weights import GAINS, VALUE_GAIN, weight_matrix
@@ -57,8 +57,8 @@ class Critics(NamedTuple):
 
 
 def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: int) -> Critics:
-    """E networks of the same shape. A backbone other than `mlp` is copied for each, followed by one more layer."""
-    is_mlp = cfg.type == "mlp"
+    """E networks of one shape. A backbone other than a flat `mlp` is copied for each, followed by one more layer."""
+    is_mlp = is_flat(space, cfg)
     own = None if is_mlp else without_memory(space, cfg)
     leaves = observation_leaves(space)
     features = sum(map(leaf_features, leaves.values())) if own is None else own.out_features

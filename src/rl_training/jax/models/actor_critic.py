@@ -1,7 +1,7 @@
-"""Policy and state value on separate backbones or a shared one, recurrent or not, as a record of pure functions.
+"""Policy and state value on separate backbones or a shared one, with memory or without, as a record of pure functions.
 
-Rows are transitions (B, ...) for networks without memory. For recurrent networks they are environments with their steps
-(N, T, ...): the network is unrolled over the rollout from its memory at the start.
+Rows are transitions (B, ...) for networks without memory. For networks with memory they are environments with their
+steps (N, T, ...): the network is unrolled over the rollout from its carry at the start.
 """
 
 from __future__ import annotations
@@ -10,12 +10,23 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rl_training.config.schema import NetworkConfig
+from rl_training.jax.models.backbones.memory import (
+    After,
+    advance,
+    carry_of,
+    followed,
+    initial_carry,
+    joined,
+    prefixed,
+    stepped,
+)
 from rl_training.jax.models.distributions import Distribution, Parameters
-from rl_training.jax.models.layers import Params, affine, library, linear
-from rl_training.jax.models.networks import Network, action_mask, backbone
+from rl_training.jax.models.layers import Params, affine, linear
+from rl_training.jax.models.networks import action_mask, backbone
 from rl_training.jax.pytrees import named
 from rl_training.jax.types import Carry
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
@@ -23,7 +34,7 @@ from rl_training.types import SpaceSpec
 
 
 class Seen(NamedTuple):
-    """Observations in rows; for recurrent networks also which of them start an episode, and the memory before them."""
+    """Observations in rows; with memory also which of them start an episode, and the carry before them."""
 
     obs: Any
     is_first: Any = ()
@@ -36,7 +47,7 @@ class ActorCritic(NamedTuple):
     init: Callable[[np.random.Generator, float], Params]
     """(rng, initial log standard deviation) -> weights"""
     initial_carry: Callable[[int], Carry]
-    """(N) -> the memory at the start of N episodes; empty for networks without memory."""
+    """(N) -> the carry at the start of N episodes, a flat dict; empty for networks without memory."""
     action: Callable[[Params, Any, Carry, Any], tuple[Parameters, Carry]]
     """(params, obs, carry, is_first) -> parameters of the action distribution, next carry; one step"""
     evaluate: Callable[[Params, Seen, Any], tuple[Any, Any, Any]]
@@ -44,7 +55,13 @@ class ActorCritic(NamedTuple):
     values: Callable[[Params, Seen], Any]
     """(params, seen) -> values, the same as those of `evaluate`"""
     next_values: Callable[[Params, Seen, Any], Any]
-    """(params, seen, next_obs) -> values of the next observations; `seen` matters only for recurrent networks"""
+    """(params, seen, next_obs) -> values of the next observations; `seen` matters only to networks with memory"""
+    traced_values: Callable[[Params, Seen], tuple[Any, After | None]]
+    """(params, seen) -> values, and the critic's carries along the way; None if `next_values` is to be asked."""
+    values_after: Callable[[Params, Any, Any], Any]
+    """(params, the critic's carry, next_obs) -> values of N observations that follow the step of that carry"""
+    piece_carries: Callable[[Params, Seen, int], Carry]
+    """(params, seen, length) -> the carries before each piece of `length` steps, (N * T / length) rows"""
     has_memory: bool
     features: int
     """Number of inputs of the action head."""
@@ -68,18 +85,25 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
         params["value_head"] = named("output", linear(rng, networks[valuing].out_features, 1, gain=VALUE_GAIN))
         return params
 
-    def initial_carry(num_envs: int) -> Carry:
-        return {name: np.zeros((num_envs, networks[name].out_features), np.float32) for name in remembering}
+    def first_carry(num_envs: int) -> Carry:
+        return prefixed({name: initial_carry(networks[name], num_envs) for name in remembering})
 
     def action(params: Params, obs: Any, carry: Carry, is_first: Any) -> tuple[Parameters, Carry]:
-        carry = {name: stepped(networks[name], params[name], obs, carry[name], is_first) for name in remembering}
-        features = carry["actor"] if "actor" in carry else networks["actor"].apply(params["actor"], obs)
-        return head_of(params, features), carry
+        features, after = {}, {}
+        for name in remembering:
+            own = carry_of(carry, name)
+            features[name], after[name] = stepped(networks[name], params[name], obs, own, is_first)
+        latent = features["actor"] if "actor" in features else networks["actor"].apply(params["actor"], obs)
+        return head_of(params, latent), prefixed(after)
+
+    def along(params: Params, name: str, seen: Seen, *, trace: bool = False) -> tuple[Any, After | None]:
+        own = carry_of(seen.carry, name)
+        return followed(networks[name], params[name], seen.obs, own, seen.is_first, trace=trace)
 
     def features_of(params: Params, name: str, seen: Seen) -> Any:
-        """Features (B, F); of recurrent networks, with the steps of an environment one after the other."""
+        """Features (B, F); with memory, the steps of an environment one after the other."""
         if name in remembering:
-            return followed(networks[name], params[name], seen.obs, seen.carry[name], seen.is_first)
+            return along(params, name, seen)[0]
         return networks[name].apply(params[name], single(seen.obs))
 
     def single(tree: Any) -> Any:
@@ -101,12 +125,45 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
 
     def next_values(params: Params, seen: Seen, next_obs: Any) -> Any:
         network = networks[valuing]
+        assert network.initial_carry is None, "traced_values gives its carries"
         features = network.apply(params[valuing], single(next_obs))
         if network.step is not None:
             features = network.step(params[valuing], features_of(params, valuing, seen), features)
         return as_rows(value_of(params, features), seen)
 
-    return ActorCritic(init, initial_carry, action, evaluate, values, next_values, bool(remembering), width)
+    def traced_values(params: Params, seen: Seen) -> tuple[Any, After | None]:
+        if networks[valuing].initial_carry is None:
+            return values(params, seen), None
+        features, after = along(params, valuing, seen, trace=True)
+        return as_rows(value_of(params, features), seen), after
+
+    def values_after(params: Params, carry: Any, next_obs: Any) -> Any:
+        network = networks[valuing]
+        return value_of(params, advance(network, params[valuing], carry, network.apply(params[valuing], next_obs))[0])
+
+    def piece_carries(params: Params, seen: Seen, length: int) -> Carry:
+        ends = range(length - 1, seen.is_first.shape[1] - 1, length)  # the first piece begins with the rollout
+        pieces = {}
+        for name in remembering:
+            after = along(params, name, seen, trace=True)[1]
+            assert after is not None
+            carries = [carry_of(seen.carry, name), *(after(t) for t in ends)]
+            pieces[name] = joined(jax.tree.map(lambda *parts: jnp.stack(parts, axis=1), *carries))
+        return prefixed(pieces)
+
+    return ActorCritic(
+        init,
+        first_carry,
+        action,
+        evaluate,
+        values,
+        next_values,
+        traced_values,
+        values_after,
+        piece_carries,
+        bool(remembering),
+        width,
+    )
 
 
 def head_of(params: Params, features: Any) -> Parameters:
@@ -116,31 +173,3 @@ def head_of(params: Params, features: Any) -> Parameters:
 
 def value_of(params: Params, features: Any) -> Any:
     return affine(params["value_head"], "output", features)[:, 0]
-
-
-def stepped(network: Network, params: Params, obs: Any, memory: Any, is_first: Any) -> Any:
-    """The memory after one more step of N environments; it is reset at the start of an episode."""
-    assert network.step is not None
-    memory = library(memory).where(is_first[:, None], 0.0, memory)
-    return network.step(params, memory, network.apply(params, obs))
-
-
-def followed(network: Network, params: Params, obs: Any, memory: Any, is_first: Any) -> Any:
-    """Unroll a recurrent network: observations (N, T, ...) and the memory before them (N, H) to the memory after every
-    step (N * T, H)."""
-    step = network.step
-    assert step is not None
-    inputs = network.apply(params, joined(obs)).reshape(*is_first.shape, -1)
-
-    def one(memory: Any, row: tuple[Any, Any]) -> tuple[Any, Any]:
-        begins, seen = row
-        memory = step(params, jax.numpy.where(begins[:, None], 0.0, memory), seen)
-        return memory, memory
-
-    _, memories = jax.lax.scan(one, memory, (is_first.swapaxes(0, 1), inputs.swapaxes(0, 1)))
-    return joined(memories.swapaxes(0, 1))
-
-
-def joined(tree: Any) -> Any:
-    """(N, T, ...) to (N * T, ...), for an array or a dict of arrays."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)

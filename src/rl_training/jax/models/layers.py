@@ -120,6 +120,16 @@ def sigmoid(x: Any) -> Any:
     return 0.5 * tanh(0.5 * x) + 0.5
 
 
+def exact_tanh(x: Any) -> Any:
+    """The tanh of the array library of `x`, for networks after version 0.1.0."""
+    return library(x).tanh(x)
+
+
+def exact_sigmoid(x: Any) -> Any:
+    """The logistic function by way of `exact_tanh`."""
+    return 0.5 * exact_tanh(0.5 * x) + 0.5
+
+
 # -- observations -----------------------------------------------------------------------------------------------------
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rl_training.config.networks import COMPOSED, encoders_of, spelt_out
 from rl_training.config.schema import BackboneConfig
 from rl_training.jax.checks import check_network
-from rl_training.jax.models.backbones import Network, cnn, gru, mlp
+from rl_training.jax.models.backbones import Network, cnn, composed, gru, mlp
 from rl_training.jax.models.layers import ACTIVATIONS, FEW_OUTPUTS, Params, affine, encode, library, linear
 from rl_training.jax.pytrees import named
 from rl_training.registry import check_call, did_you_mean, networks, networks_for
@@ -36,7 +37,7 @@ __all__ = [
     "without_memory",
 ]
 
-BACKBONES: dict[str, Callable[[SpaceSpec, BackboneConfig], Network]] = {"mlp": mlp, "cnn": cnn, "gru": gru}
+BACKBONES: dict[str, Callable[[SpaceSpec, BackboneConfig], Network]] = {"cnn": cnn, **dict.fromkeys(COMPOSED, composed)}
 
 
 def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
@@ -57,12 +58,13 @@ def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
 
 
 def without_memory(space: SpaceSpec, cfg: BackboneConfig) -> Network:
-    """A backbone for algorithms that learn from single transitions; ConfigError for a recurrent one."""
+    """A backbone for algorithms that learn from single transitions; ConfigError for one with memory."""
     network = backbone(space, cfg)
     if network.step is not None:
-        raise ConfigError(
-            f"network '{cfg.type}' has memory, which with backend: jax only ppo and reinforce learn to use"
-        )
+        name = cfg.memory.type if cfg.type == "mlp" else cfg.type
+        raise ConfigError(f"network '{name}' has memory, which with backend: jax only ppo and reinforce learn to use")
+    if cfg.encoder.random_shift:
+        raise ConfigError("encoder.random_shift is not available with backend: jax; use backend: torch")
     return network
 
 
@@ -71,6 +73,13 @@ def action_mask(obs: Any) -> Any:
     return obs.get(ACTION_MASK) if isinstance(obs, dict) else None
 
 
-def runs_in_numpy(cfg: BackboneConfig) -> bool:
-    """Whether a backbone's `apply` works on NumPy arrays."""
-    return cfg.type in ("mlp", "gru") and cfg.activation in ("tanh", "relu", "leaky_relu", "identity")
+def is_flat(space: SpaceSpec, cfg: BackboneConfig) -> bool:
+    """Whether a backbone is an MLP over the flattened observation: no convolutions, no memory, nothing of your own."""
+    return cfg.type == "mlp" and cfg.memory.type == "none" and not encoders_of(space, cfg.encoder)
+
+
+def runs_in_numpy(space: SpaceSpec, cfg: BackboneConfig) -> bool:
+    """Whether a backbone's `apply` and `step` work on NumPy arrays."""
+    if cfg.type not in COMPOSED or cfg.activation not in ("tanh", "relu", "leaky_relu", "identity"):
+        return False
+    return spelt_out(cfg).memory.type != "transformer" and not encoders_of(space, spelt_out(cfg).encoder)

@@ -19,15 +19,12 @@ from rl_training.config.schema import BackboneConfig
 from rl_training.models.initialization import linear
 from rl_training.numerics.encoding import encode_leaf_numpy, leaf_features, observation_leaves
 from rl_training.numerics.initial_weights import GAINS
-from rl_training.registry import JAX_NETWORKS, check_call, networks, networks_for
 from rl_training.types import (
     Array,
     BoxSpec,
-    ConfigError,
     DictSpec,
     DiscreteSpec,
     LeafSpec,
-    MultiBinarySpec,
     MultiDiscreteSpec,
     Obs,
     SpaceSpec,
@@ -63,6 +60,18 @@ def encode_leaf(leaf: LeafSpec, value: Tensor) -> Tensor:
     return flat / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
 
 
+def dense_layers(width: int, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Sequential:
+    """Fully connected layers of `cfg.hidden_dims` behind `width` inputs."""
+    layers: list[nn.Module] = []
+    for hidden in cfg.hidden_dims:
+        layers.append(linear(rng, width, hidden, kind=cfg.init, gain=GAINS.get(cfg.activation, 1.0)))
+        if cfg.layer_norm:
+            layers.append(nn.LayerNorm(hidden))
+        layers.append(ACTIVATIONS[cfg.activation]())
+        width = hidden
+    return nn.Sequential(*layers)
+
+
 class MLP(nn.Module):
     """Fully connected layers over the flattened observation; Dict observations through one encoder per key."""
 
@@ -71,15 +80,8 @@ class MLP(nn.Module):
         self.leaves = observation_leaves(space)
         self.named = isinstance(space, DictSpec)
         width = sum(leaf_features(leaf) for leaf in self.leaves.values())
-        layers: list[nn.Module] = []
-        for hidden in cfg.hidden_dims:
-            layers.append(linear(rng, width, hidden, kind=cfg.init, gain=GAINS.get(cfg.activation, 1.0)))
-            if cfg.layer_norm:
-                layers.append(nn.LayerNorm(hidden))
-            layers.append(ACTIVATIONS[cfg.activation]())
-            width = hidden
-        self.layers = nn.Sequential(*layers)
-        self.out_features = width
+        self.layers = dense_layers(width, cfg, rng)
+        self.out_features = cfg.hidden_dims[-1] if cfg.hidden_dims else width
 
     def encode(self, obs: TensorObs) -> Tensor:
         """Observations to flat features (B, F)."""
@@ -124,36 +126,3 @@ def numpy_layer(layer: nn.Module) -> Callable[[Array], Array] | None:
 
         return apply
     return NUMPY_ACTIVATIONS.get(type(layer))
-
-
-def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Module:
-    """The backbone a config names: built in, registered, or your own class by dotted path."""
-    what = f"network '{cfg.type}'"
-    if cfg.type in JAX_NETWORKS:
-        raise ConfigError(f"{what} has no torch implementation; use backend: jax ({networks_for('torch')})")
-    creator = networks.get(cfg.type)
-    check_call(creator, what, {"observation_space": space, "config": cfg, "rng": rng})
-    backbone = creator(space, cfg, rng)
-    if not isinstance(backbone, nn.Module):
-        raise ConfigError(f"{what} made a {type(backbone).__name__}; it must be a torch.nn.Module")
-    if not isinstance(getattr(backbone, "out_features", None), int):
-        raise ConfigError(f"{what} has no out_features; set self.out_features to the width of what forward() returns")
-    return backbone
-
-
-def width(backbone: nn.Module) -> int:
-    """Number of features that a backbone returns."""
-    return cast(int, backbone.out_features)
-
-
-def describe_space(leaf: SpaceSpec) -> str:
-    """A space in words, for messages."""
-    if isinstance(leaf, DiscreteSpec):
-        return f"Discrete({leaf.n})"
-    if isinstance(leaf, MultiDiscreteSpec):
-        return f"MultiDiscrete({list(leaf.nvec)})"
-    if isinstance(leaf, MultiBinarySpec):
-        return f"MultiBinary({leaf.n})"
-    if isinstance(leaf, DictSpec):
-        return "Dict(" + ", ".join(f"{name}: {describe_space(inner)}" for name, inner in leaf.spaces.items()) + ")"
-    return f"Box{leaf.shape}"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from rl_training.cli import main
@@ -208,6 +209,7 @@ def test_an_unknown_environment(capsys: Captured, tmp_path: Path) -> None:
 
 def test_a_missing_extra(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minigrid", None)
+    monkeypatch.delitem(gym.registry, "MiniGrid-Empty-5x5-v0", raising=False)  # another test may have imported it
     message = refusal(capsys, ["train", "--env-id", "MiniGrid-Empty-5x5-v0"], 2)
     assert "pip install 'rl-training[minigrid]'" in message
 

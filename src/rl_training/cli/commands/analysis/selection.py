@@ -38,7 +38,7 @@ def unfinished_flag() -> bool:
 
 
 def metrics_flag() -> tuple[str, ...]:
-    return names("what to compare; with a minus sign low is good (default reward)", "A,B")
+    return names("what to compare (default reward; hns is human-normalised); with a minus sign low is good", "A,B")
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ def validated(name: str) -> dict[str, Any]:
 def summary_of(name: str) -> str:
     from rl_training.config.loading import load_config
     from rl_training.config.schema import builtin_spec
-    from rl_training.config.sweeps import is_sweep_file, load_sweep, trials_of
-    from rl_training.config.tuning import is_tune_file, load_tune
+    from rl_training.config.searches.sweeps import is_sweep_file, load_sweep, trials_of
+    from rl_training.config.searches.tuning import is_tune_file, load_tune
 
     if is_tune_file(name):
         tune = load_tune(name)

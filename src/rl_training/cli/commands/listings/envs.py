@@ -10,6 +10,9 @@ from rl_training.cli.commands.listings.names import ListingOptions, matching, no
 from rl_training.cli.output import bold, note, print_json, stdout_for_the_result
 from rl_training.cli.parser import Command
 
+MAX_IDS = 30
+"""Number of ids of a suite that are shown without a filter."""
+
 
 def run(options: ListingOptions) -> int:
     with stdout_for_the_result(options.json):
@@ -36,11 +39,16 @@ def run(options: ListingOptions) -> int:
         needs = f"  (needs pip install 'rl-training[{missing[name]}]')" if name in missing else ""
         if ids or (needs and options.filter is None):
             print(bold(name) + needs)
-            print_wrapped(ids)
+            print_wrapped(ids if options.filter is not None else shortened(ids))
     if wrappers:
         print(bold("wrappers") + "  (for env.wrappers)")
         print_wrapped(wrappers)
     return 0
+
+
+def shortened(ids: list[str]) -> list[str]:
+    """The first ids of a large suite, and how many more there are."""
+    return ids if len(ids) <= MAX_IDS + 1 else [*ids[:MAX_IDS], f"... and {len(ids) - MAX_IDS} more: rl envs FILTER"]
 
 
 def print_wrapped(names: Iterable[str]) -> None:

@@ -53,7 +53,7 @@ def run(options: SweepOptions) -> int:
 def new_sweep(options: SweepOptions) -> Sweep:
     """The sweep of the file that was named, with flags on top of its base."""
     from rl_training.cli.fields import field_values
-    from rl_training.config.sweeps import resolve_sweep
+    from rl_training.config.searches.sweeps import resolve_sweep
     from rl_training.experiments.launching.sweeps import Sweep
 
     file, seeds = sweep_file(options), chosen_seeds(options)
@@ -85,7 +85,7 @@ def dry_run(options: SweepOptions) -> int:
     """The trials, without starting them."""
     from rl_training.cli.fields import field_values
     from rl_training.config.loading import resolve_config
-    from rl_training.config.sweeps import resolve_sweep, seeds_of, trials_of
+    from rl_training.config.searches.sweeps import resolve_sweep, seeds_of, trials_of
     from rl_training.config.yaml_reader import dump_mapping
     from rl_training.runs.directory import public_config
     from rl_training.runs.names import check_name

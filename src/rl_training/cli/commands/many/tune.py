@@ -14,7 +14,7 @@ from rl_training.cli.parser import Command, UsageError
 from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
-    from rl_training.config.tuning import TuneConfig
+    from rl_training.config.searches.tuning import TuneConfig
     from rl_training.experiments.launching.tuning import Tuning
 
 SHOWN = 10
@@ -54,7 +54,7 @@ def run(options: TuneOptions) -> int:
 def tune_config(options: TuneOptions) -> tuple[TuneConfig, str]:
     """The file that was named, with the flags of the search on top, and its text."""
     from rl_training.config.files import find_config
-    from rl_training.config.tuning import resolve_tune
+    from rl_training.config.searches.tuning import resolve_tune
 
     named = source_of(options)
     if named is None:

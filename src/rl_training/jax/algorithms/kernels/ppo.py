@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.jax.algorithms.on_policy import Learner, Rollout
-from rl_training.jax.models.networks import ACTIVATIONS, FEW_OUTPUTS, Params, encode
+from rl_training.jax.models.networks import ACTIVATIONS, FEW_OUTPUTS, Params, encode, is_flat
 from rl_training.jax.models.optimization import AdamState
 from rl_training.jax.types import Metrics
 from rl_training.numerics.encoding import leaf_features, observation_leaves
@@ -48,8 +48,9 @@ def fits(learner: Learner) -> bool:
     """True if this kernel computes what the network computes."""
     observation_space, network = learner.ctx.observation_space, learner.ctx.network
     masked = isinstance(observation_space, DictSpec) and ACTION_MASK in observation_space.spaces
-    plain = network.actor.type == "mlp" and not network.actor.layer_norm and bool(network.actor.hidden_dims)
-    shape = [(b.type, b.hidden_dims, b.activation, b.layer_norm) for b in (network.actor, network.critic)]
+    flat = all(is_flat(observation_space, backbone) for backbone in (network.actor, network.critic))
+    plain = flat and not network.actor.layer_norm and bool(network.actor.hidden_dims)
+    shape = [(b.hidden_dims, b.activation, b.layer_norm) for b in (network.actor, network.critic)]
     alike = plain and not network.shared and shape[0] == shape[1]
     known = isinstance(learner.ctx.action_space, DiscreteSpec | BoxSpec) and not learner.distribution.state_dependent
     return alike and known and not masked

@@ -16,8 +16,14 @@ class Network(NamedTuple):
     init: Callable[[np.random.Generator], Params]
     """(rng) -> initial weights, drawn in NumPy and named as in the torch twin."""
     apply: Callable[[Params, Any], Any]
-    """(params, obs) -> features, or the input of `step` where the network is recurrent."""
+    """(params, obs) -> features, or the input of `step` where the network has memory."""
     out_features: int
     step: Callable[[Params, Any, Any], Any] | None = None
-    """Recurrent networks only: (params, memory (B, out_features), output of `apply`) -> next memory, which is also the
-    features. Only this runs step by step; `apply` sees a whole rollout at once."""
+    """Networks with memory only: (params, carry, output of `apply`) -> (features, next carry). Only this runs step by
+    step; `apply` sees a whole rollout at once. Without `initial_carry` the carry is one array (B, out_features) which
+    is also the features, and `step` returns it alone."""
+    initial_carry: Callable[[int], Any] | None = None
+    """(B) -> the carry at the start of B episodes: an array or a dict of arrays, a row per environment."""
+    follow: Callable[[Params, Any, Any, Any], tuple[Any, Callable[[Any], Any]]] | None = None
+    """(params, carry, outputs of `apply` (N, T, ...), is_first (N, T)) -> features (N, T, out_features), and a function
+    t -> the carry after step t. For memories that can see all steps at once; without it `step` is scanned."""

@@ -10,16 +10,19 @@ import numpy as np
 
 from rl_training.config.schema import BackboneConfig
 from rl_training.jax.models.backbones.base import Network
-from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, layer_norm, linear
+from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, exact_tanh, layer_norm, linear
 from rl_training.jax.pytrees import named
 from rl_training.numerics.encoding import leaf_features, observation_leaves
 from rl_training.numerics.initial_weights import GAINS
 from rl_training.types import SpaceSpec
 
 
-def dense_layers(widths: Sequence[int], cfg: BackboneConfig) -> Network:
-    """Fully connected layers of these widths, input first; `apply` takes features (B, widths[0])."""
-    activation = ACTIVATIONS[cfg.activation]
+def dense_layers(widths: Sequence[int], cfg: BackboneConfig, *, exact: bool = False) -> Network:
+    """Fully connected layers of these widths, input first; `apply` takes features (B, widths[0]).
+
+    With `exact`, tanh is that of the array library, as in all networks after version 0.1.0.
+    """
+    activation = exact_tanh if exact and cfg.activation == "tanh" else ACTIVATIONS[cfg.activation]
     stride = 3 if cfg.layer_norm else 2  # torch numbers linear, norm and activation one after the other
 
     def init(rng: np.random.Generator) -> Params:
@@ -43,8 +46,8 @@ def dense_layers(widths: Sequence[int], cfg: BackboneConfig) -> Network:
     return Network(init, apply, widths[-1])
 
 
-def mlp(space: SpaceSpec, cfg: BackboneConfig) -> Network:
+def mlp(space: SpaceSpec, cfg: BackboneConfig, *, exact: bool = False) -> Network:
     """Fully connected layers over the flattened observation."""
     leaves = observation_leaves(space)
-    layers = dense_layers([sum(leaf_features(leaf) for leaf in leaves.values()), *cfg.hidden_dims], cfg)
+    layers = dense_layers([sum(leaf_features(leaf) for leaf in leaves.values()), *cfg.hidden_dims], cfg, exact=exact)
     return layers._replace(apply=lambda params, obs: layers.apply(params, encode(leaves, obs)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_training.config.sweeps import RangeConfig, SweepConfig, load_sweep, parse_sweep, seeds_of, trials_of
+from rl_training.config.searches.sweeps import RangeConfig, SweepConfig, load_sweep, parse_sweep, seeds_of, trials_of
 from rl_training.types import ConfigError
 
 
@@ -98,7 +98,7 @@ def test_a_file_with_trials_alone_is_a_sweep(tmp_path: Path) -> None:
 
 
 def test_ranges_by_hand() -> None:
-    from rl_training.config.sweeps import _drawn
+    from rl_training.config.searches.sweeps import _drawn
 
     assert _drawn(RangeConfig(0.0, 10.0), 0.25) == 2.5
     assert _drawn(RangeConfig(1e-4, 1e-2, log=True), 0.5) == pytest.approx(1e-3)

@@ -1,7 +1,7 @@
 """Vector environments that a suite implements itself, such as Gymnasium's NumPy CartPole: one call steps all.
 
 They keep their own autoreset mode (see `metadata`); the collector handles each. They take no per-environment wrappers
-and share one random generator, seeded once from the run's stream ("env", 0).
+and share one random generator, seeded once from the run's stream ("env", 0). ALE's differs in both: see `atari_native`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from rl_training.config.schema import EnvConfig
 from rl_training.envs import suites
 from rl_training.envs.episode_log import as_arrays, check_num_envs
+from rl_training.envs.preprocessing.atari_native import NativeAtari, make_native_atari
 from rl_training.envs.spaces import space_spec
 from rl_training.registry import check_kwargs
 from rl_training.seeding import generator_state, set_generator_state, stream
@@ -106,9 +107,12 @@ class NativeVectorEnv(VectorWrapper):
 
 def make_native(
     source: suites.Source, cfg: EnvConfig, num_envs: int, seed: int, render_mode: str | None = None
-) -> NativeVectorEnv:
+) -> NativeVectorEnv | NativeAtari:
     """The suite's own vector environment, or a ConfigError that says what to use instead."""
     cure = "set env.vectorization to sync or async"
+    suite = suites.suite_of(source) if isinstance(source, EnvSpec) else None
+    if isinstance(source, EnvSpec) and suite is not None and suite.name == "atari":
+        return make_native_atari(source, cfg, num_envs, seed)
     if not isinstance(source, EnvSpec) or source.vector_entry_point is None:
         raise ConfigError(f"environment '{suites.name_of(source)}' has no native vector environment; {cure}")
     if cfg.wrappers or cfg.frame_stack > 1:
@@ -119,7 +123,6 @@ def make_native(
         kwargs["max_episode_steps"] = cfg.max_episode_steps
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
-    suite = suites.suite_of(source)
     try:
         _check(source, {**source.kwargs, **kwargs})
         env = gym.make_vec(source, num_envs, vectorization_mode="vector_entry_point", **kwargs)

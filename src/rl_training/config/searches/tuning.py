@@ -16,7 +16,7 @@ from rl_training.config.aliases import canonical_key
 from rl_training.config.files import TUNE_KEYS, check_kind, find_config
 from rl_training.config.loading import load_config
 from rl_training.config.schema import CONFIG_VERSION, SECTION
-from rl_training.config.sweeps import RangeConfig, check_launch_fields, find_sweep_base, resolve_sweep
+from rl_training.config.searches.sweeps import RangeConfig, check_launch_fields, find_sweep_base, resolve_sweep
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy, read_yaml
 from rl_training.hparams.base import Json

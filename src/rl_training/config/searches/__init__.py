@@ -1,0 +1,1 @@
+"""Files that describe many runs around one config: sweeps and hyperparameter searches."""

@@ -1,0 +1,1 @@
+"""Preprocessing wrappers: Atari, MiniGrid's codes, rendered images, action repeat, partial observations."""

@@ -1,0 +1,1 @@
+"""Metrics by which runs are compared, human-normalised scores among them."""
