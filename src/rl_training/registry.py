@@ -120,7 +120,7 @@ def import_plugins(modules: Iterable[str]) -> None:
             raise ConfigError(f"plugins: cannot import '{module}' ({error}); {cure}") from error
 
 
-# -- building a part, with messages for whoever wrote it --------------------------------------------------------------
+# -- building a part, with messages for its author --------------------------------------------------------------------
 
 
 def parameters_of(creator: Any) -> Mapping[str, inspect.Parameter] | None:
@@ -180,7 +180,7 @@ def _same(known: Any, value: Any) -> bool:
 
 
 def _installed_packages() -> set[str]:
-    """Packages that offer plugins as entry points: whoever installed them has agreed to them."""
+    """Packages that offer plugins as entry points: installing one is agreeing to its code."""
     return {entry.value.partition(":")[0].split(".")[0] for entry in installed_plugins()}
 
 
@@ -228,7 +228,7 @@ class Registry:
 
     @contextmanager
     def override(self, name: str, value: Any) -> Iterator[None]:
-        """Inside, `name` stands for `value`, whatever it stood for before: for trying a part without registering it."""
+        """Inside, `name` stands for `value` instead of what is registered, to try a part without registering it."""
         before = dict(self._entries)
         self._entries[name] = value
         try:

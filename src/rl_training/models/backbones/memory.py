@@ -1,4 +1,4 @@
-"""The contract of networks that remember: what a memory is asked, whatever it is made of.
+"""The contract of networks with memory: `initial_carry`, `step` for acting and `follow` for learning.
 
 A memory stands behind an encoder and turns a row of its outputs into features that depend on the episode so far:
 
