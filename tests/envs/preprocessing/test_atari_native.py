@@ -208,13 +208,12 @@ def run_config(folder: Path, vectorization: str, steps: int) -> TrainConfig:
                 "max_episode_steps": 400,
             },
             "hparams": {"num_steps": 40, "num_minibatches": 2, "num_epochs": 1},
-            "network": {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8]}},
+            "network": dict.fromkeys(("actor", "critic"), {"hidden_dims": [8], "encoder": "mlp"}),
             "training": {"total_timesteps": steps, "num_eval_episodes": 1, "checkpoint_frequency": 240},
         }
     )
 
 
-@pytest.mark.filterwarnings("ignore:observation 'obs' is an image")
 def test_a_run_is_the_same_on_both_paths_and_after_a_resume(tmp_path: Path) -> None:
     def weights(run: Path) -> bytes:
         return (run / "checkpoints" / "step_000000000480" / "policy.safetensors").read_bytes()
