@@ -208,7 +208,7 @@ def run_config(folder: Path, vectorization: str, steps: int) -> TrainConfig:
                 "max_episode_steps": 400,
             },
             "hparams": {"num_steps": 40, "num_minibatches": 2, "num_epochs": 1},
-            "network": dict.fromkeys(("actor", "critic"), {"hidden_dims": [8], "encoder": "mlp"}),
+            "network": {name: {"hidden_dims": [8], "encoder": "mlp"} for name in ("actor", "critic")},
             "training": {"total_timesteps": steps, "num_eval_episodes": 1, "checkpoint_frequency": 240},
         }
     )
