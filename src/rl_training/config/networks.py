@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rl_training.config.schema import BackboneConfig, EncoderConfig, MemoryConfig
+from rl_training.config.schema import BackboneConfig, EncoderConfig
 from rl_training.numerics.encoding import observation_leaves
 from rl_training.numerics.images import IMAGE_ENCODERS, encoder_for, is_image
 from rl_training.registry import did_you_mean
@@ -36,7 +36,7 @@ def spelt_out(cfg: BackboneConfig) -> BackboneConfig:
 
 def has_memory(cfg: BackboneConfig) -> bool:
     """Whether a composed backbone remembers anything."""
-    return spelt_out(cfg).memory != MemoryConfig() and spelt_out(cfg).memory.type != "none"
+    return spelt_out(cfg).memory.type != "none"
 
 
 def encoders_of(space: SpaceSpec, cfg: EncoderConfig) -> dict[str, str]:
