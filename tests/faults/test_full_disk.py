@@ -14,6 +14,8 @@ FindReference = Callable[..., Reference]
 Resize = Callable[[int], Path]
 SHORT = {"training.total_timesteps": 5 * ROLLOUT, "checkpoint.keep_last": 2}
 SAMPLE = [
+    "create .. 1",
+    "create logs/tensorboard 1",
     "write configs/* 2",
     "create * 2",
     "create checkpoints/* 1",
@@ -45,6 +47,8 @@ def check_full_from(shell: Shell, folder: Path, expected: Reference, point: str)
     code = command.wait()
     if code != 0:
         assert_explained(command)
+        if not runs.exists():  # there was no room for the output directory itself
+            return True
         folders = [path for path in runs.iterdir() if path.is_dir()]
         assert all((run / "run.json").is_file() for run in folders), "half a directory was left"
         for run in run_directories(runs):

@@ -187,7 +187,8 @@ def test_killed_at_every_operation(shell: Shell, folder: Path, reference: FindRe
             if latest_step(run) >= 0:
                 expected.assert_on_the_way(run)
             expected.assert_finishes(shell, folder, run)
-        shutil.rmtree(runs)
+        if runs.exists():  # the first operation makes it
+            shutil.rmtree(runs)
     print(f"{case}: killed at {killed} of {len(points)} operations")
     assert killed > 80
 

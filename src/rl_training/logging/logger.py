@@ -18,6 +18,7 @@ from typing import Any, Protocol, TextIO, runtime_checkable
 
 from rl_training.logging.metrics_tracker import MetricsTracker
 from rl_training.logging.progress_display import Display, Style
+from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import make_folder
 from rl_training.system.error_text import shortened
 from rl_training.system.json_lines import AppendFile, Row, encode_row, eval_name, plain_row
@@ -67,7 +68,8 @@ class Logger:
         self, logs_dir: Path | str, sinks: Sequence[Sink] = (), *, redact: Callable[[str], str] | None = None
     ) -> None:
         self.logs_dir = Path(logs_dir)
-        make_folder(self.logs_dir)
+        with readable_errors(f"cannot create '{self.logs_dir}'"):
+            make_folder(self.logs_dir)
         self.sinks = tuple(sinks)
         self._redact = redact or (lambda text: text)
         self._files = {name: AppendFile(self.logs_dir / name) for name in (METRICS, EPISODES, EVALS, ALERTS)}

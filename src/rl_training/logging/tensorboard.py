@@ -13,6 +13,7 @@ import time
 from os import getpid
 from pathlib import Path
 
+from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import fsync_dir, make_folder, sync_file
 from rl_training.system.json_lines import COUNTERS, AppendFile, Row, digest_of, eval_name
 from rl_training.types import StateDict
@@ -106,7 +107,8 @@ class EventWriter:
     """
 
     def __init__(self, directory: Path, first_step: int = 0) -> None:
-        make_folder(directory)
+        with readable_errors(f"cannot create '{directory}'"):
+            make_folder(directory)
         # TensorBoard reads files in the order of their names, and never again once it has begun a later one.
         stamps = [int(match[1]) for path in directory.iterdir() if (match := _STAMP.search(path.name))]
         stamp = max([int(time.time()), *(stamp + 1 for stamp in stamps)])
