@@ -202,7 +202,7 @@ def main() -> None:
                     continue
                 row = run(name, side, seed, quick=arguments.quick)
                 print(
-                    f"{name} {side} seed {seed}: {row['return_mean']:.1f} ({row['cpu_seconds']:.0f} CPU s)", flush=True
+                    f"{name} {side} seed {seed}: {row['return_mean']:.1f}", row.get("cpu_seconds"), "CPU s", flush=True
                 )
                 if not arguments.quick:
                     append(row)

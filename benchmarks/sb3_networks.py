@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -25,4 +27,4 @@ class SmallCNN(BaseFeaturesExtractor):
         self.linear = nn.Sequential(nn.Linear(width, features_dim), nn.ReLU())
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.linear(self.cnn(observations))
+        return cast(Tensor, self.linear(self.cnn(observations)))
