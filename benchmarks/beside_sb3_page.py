@@ -143,7 +143,7 @@ def draw(all_rows: Rows, folder: Path) -> None:
         for side, colour in zip(SIDES, ("tab:blue", "tab:orange"), strict=True):
             runs = [row for row in rows if (row["task"], row["side"]) == (name, side)]
             for number, row in enumerate(runs):
-                steps, returns = zip(*row["curve"], strict=True)
+                steps, returns = [point[0] for point in row["curve"]], [point[1] for point in row["curve"]]
                 label = NAMES[side] if number == 0 else None
                 axis.plot([step / 1000 for step in steps], returns, linewidth=1.4, color=colour, label=label)
         axis.set_title(name, fontsize=9)
