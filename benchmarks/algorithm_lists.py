@@ -29,6 +29,44 @@ SB3_PPO_ROWS: Rows = (
     *same(first_weights="orthogonal", time_limit="bootstrapped"),
 )
 
+
+def atari_rows(settings: dict[str, Any], network: str, *, overlap: bool) -> Rows:
+    """PPO of both sides on stacks of four frames."""
+    rows = settings["num_envs"] * settings["num_steps"]
+    minibatch = rows // settings["num_minibatches"]
+    newest = "from before the update that runs meanwhile" if overlap else "newest"
+    return (
+        *same(
+            rollout=f"{settings['num_envs']} × {settings['num_steps']} steps",
+            epochs=f"{settings['num_epochs']} of {settings['num_minibatches']} minibatches of {minibatch}",
+            network=f"{network}, ReLU, one for actor and critic",
+        ),
+        *same(**{name: settings[name] for name in ("learning_rate", "gamma", "gae_lambda", "clip_coef", "ent_coef")}),
+        ("value loss", "1 × ½ squared error", "0.5 × squared error"),
+        *same(value_clipping="none", gradient_norm="0.5, of all gradients", Adam="eps 1e-5"),
+        *same(advantages="per minibatch", first_weights="orthogonal", rewards="clipped to ±1", frame_skip=4),
+        ("weights that act", newest, "newest"),
+        ("frames", "ALE's vector: 84×84 by areas, maximum of two", "AtariWrapper: 84×84 by areas, maximum of two"),
+        ("start of a game", "FIRE, then 0 to 29 no-ops; black stack", "1 to 30 no-ops, FIRE; the first frame repeated"),
+    )
+
+
+def recurrent_rows(settings: dict[str, Any]) -> Rows:
+    """PPO with memory of both sides."""
+    per_rollout = f"{settings['num_envs']} × {settings['num_steps']} steps"
+    return (
+        *same(rollout=per_rollout, epochs=f"{settings['num_epochs']} of {settings['num_minibatches']} minibatch"),
+        ("network", f"two LSTMs of {settings['memory']}; or two GRUs", f"two LSTMs of {settings['memory']}"),
+        *same(learning_rate="1e-3 to 0, linear", gamma=settings["gamma"], gae_lambda=settings["gae_lambda"]),
+        *same(clip_coef="0.2 to 0.002, linear", ent_coef=settings["ent_coef"]),
+        ("value loss", "1 × ½ squared error", "0.5 × squared error"),
+        *same(value_clipping="none", gradient_norm="0.5, of all gradients", Adam="eps 1e-5", time_limit="bootstrapped"),
+        ("sequences", "whole rollouts, memories recomputed", "from episode starts, padded; stored memories"),
+        ("advantages", "per minibatch", "per minibatch"),
+        ("first weights of the memories", "orthogonal, biases 0", "uniform"),
+    )
+
+
 AS_REJAX = {"clip_vf": 0.2, "adam_eps": 1e-8}
 """What rejax does beside the settings: values are clipped as the policy is, and Adam has its usual epsilon."""
 REJAX_ROWS: Rows = (

@@ -37,8 +37,8 @@ class Contestant:
     """What the others are compared with."""
     venv: str = PACKAGE_VENV
     """The environment it runs in, a folder of the clone."""
-    pinned: bool = False
-    """Stays on one core."""
+    cores: int | None = None
+    """Stays on so many cores, the first that the runner may use; None takes them all."""
     settings: dict[str, Any] = field(default_factory=dict)
     """On top of the contest's."""
     check: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any
 
 from algorithm_lists import AS_REJAX, REJAX_ROWS, SB3_PPO_ROWS, as_the_peer, off_policy_rows, ppo_rows
 from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
+from network_contests import NETWORK_CONTESTS
 
 from rl_training.config.loading import config_to_mapping, load_config
 
@@ -244,9 +245,9 @@ REPLAY_PRIORITIZED = Contest(
 # -- the JAX lane -----------------------------------------------------------------------------------------------------
 
 COMPILED = Contestant(
-    "rl_training", PACKAGE.command, settings={"backend": "jax", "hparams": AS_REJAX}, pinned=True, check=CHECK
+    "rl_training", PACKAGE.command, settings={"backend": "jax", "hparams": AS_REJAX}, cores=1, check=CHECK
 )
-REJAX = JaxPeer("rejax", ("benchmarks/jax_ppo_rejax.py", "{settings}"), pinned=True)
+REJAX = JaxPeer("rejax", ("benchmarks/jax_ppo_rejax.py", "{settings}"), cores=1)
 JAX_PPO_SETTINGS = {**PPO_SETTINGS, "env_id": "CartPole-v1", "warmup": 32_768, "total_timesteps": 1_048_576}
 JAX_PPO_QUICK = {"warmup": 2048, "total_timesteps": 65_536}
 
@@ -286,7 +287,7 @@ JAX_TWO_SEEDS = Contest(
     ),
     contestants=(
         Contestant("two seeds, two threads", ("benchmarks/jax_two_seeds.py", "{settings}")),
-        Contestant("one seed, one core", PACKAGE.command, peer=True, pinned=True),
+        Contestant("one seed, one core", PACKAGE.command, peer=True, cores=1),
     ),
     settings={**JAX_PPO_SETTINGS, "num_envs": 16, "backend": "jax", "hparams": AS_REJAX},
     quick=JAX_PPO_QUICK,
@@ -368,6 +369,7 @@ CONTESTS = {
         off_policy_contest("dqn", DQN_SETTINGS, "an update every 10 steps", goal=2.0),
         off_policy_contest("sac", {"algo": "sac", **ACTOR_CRITIC_SETTINGS}, "an update per step", goal=1.4),
         off_policy_contest("td3", {"algo": "td3", **ACTOR_CRITIC_SETTINGS}, "an update per step", goal=1.4),
+        *NETWORK_CONTESTS,
         SOLVE,
         REPLAY,
         REPLAY_PRIORITIZED,

@@ -23,8 +23,8 @@ ALWAYS_KEPT = ("process_seconds", "process_cpu_seconds", "peak_mb", "timed_env_s
 VERSIONS = """
 import importlib.metadata as metadata, json, platform
 found = {"python": platform.python_version()}
-peers = ("stable-baselines3", "tianshou", "cpprb", "rejax", "gymnax", "sbx-rl")
-for name in ("rl-training", *peers, "torch", "jax", "numpy", "gymnasium"):
+peers = ("stable-baselines3", "sb3-contrib", "tianshou", "cpprb", "rejax", "gymnax", "sbx-rl")
+for name in ("rl-training", *peers, "torch", "jax", "numpy", "gymnasium", "ale-py"):
     try:
         found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -99,9 +99,12 @@ def fill(words: Sequence[str], contest: Contest, contestant: Contestant, seed: i
 
 
 def call(contest: Contest, contestant: Contestant, seed: int, python: str, scratch: str) -> list[str]:
-    """The whole command of one run; `taskset` keeps it on one core, the first that this process may use."""
-    core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if contestant.pinned else []
-    return [*core, python, *fill(contestant.command, contest, contestant, seed, scratch)]
+    """The whole command of one run; `taskset` keeps it on its cores, the first that this process may use."""
+    usable = sorted(os.sched_getaffinity(0))
+    if contestant.cores is not None and contestant.cores > len(usable):
+        raise SystemExit(f"{contestant.name} needs {contestant.cores} cores; there are {len(usable)}")
+    cores = [] if contestant.cores is None else ["taskset", "-c", ",".join(map(str, usable[: contestant.cores]))]
+    return [*cores, python, *fill(contestant.command, contest, contestant, seed, scratch)]
 
 
 def run_once(contest: Contest, contestant: Contestant, seed: int, pythons: Pythons) -> dict[str, Any]:

@@ -25,8 +25,8 @@ class Environment(NamedTuple):
 
 ENVIRONMENTS = {
     ".venv-peers": Environment(
-        ("stable-baselines3==2.9.2", "tianshou==2.0.1", "cpprb==11.0.0", "imageio"),
-        ("torch", "numpy", "gymnasium", "mujoco"),
+        ("stable-baselines3==2.9.2", "sb3-contrib==2.9.2", "tianshou==2.0.1", "cpprb==11.0.0", "imageio"),
+        ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "opencv-python-headless", "dm_control", "Shimmy"),
     ),
     ".venv-peers-jax": Environment(
         ("rejax==0.1.3", "gymnax==0.0.9", "sbx-rl==0.28.0"),

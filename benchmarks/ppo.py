@@ -1,6 +1,6 @@
 """Contestant: PPO of this package, an ordinary run with its directory and logs, without evaluation and checkpoints.
 
-With `"backend": "jax"` it is a run of the compiled lane.
+With `"backend": "jax"` it is a run of the compiled lane; `env` and `network` go into the config as they are.
 
     python benchmarks/ppo.py '{"env_id": "CartPole-v1", "num_envs": 4, ...}'      # the settings of a contest
 
@@ -20,16 +20,20 @@ from rl_training import train
 def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
     """A run of these settings, timed."""
     hparams = "num_steps num_epochs num_minibatches learning_rate gamma gae_lambda clip_coef ent_coef vf_coef"
-    network = {"hidden_dims": settings["hidden_dims"], "activation": "tanh"}
+    layers = {"hidden_dims": settings["hidden_dims"], "activation": "tanh"}
     return {
         "algo": "ppo",
         "backend": settings.get("backend", "torch"),
         "env_id": settings["env_id"],
         "seed": settings["seed"],
         "output_dir": settings["scratch"],
-        "env": {"num_envs": settings["num_envs"], "vectorization": settings.get("vectorization", "sync")},
+        "env": {
+            "num_envs": settings["num_envs"],
+            "vectorization": settings.get("vectorization", "sync"),
+            **settings.get("env", {}),
+        },
         "hparams": {name: settings[name] for name in (*hparams.split(), "max_grad_norm")} | settings.get("hparams", {}),
-        "network": {"actor": network, "critic": network},
+        "network": settings.get("network", {"actor": layers, "critic": layers}),
         "training": {
             "total_timesteps": settings["total_timesteps"],
             "num_eval_episodes": 0,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,15 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from timing import Stopwatch
+from timing import Stopwatch, cpu_seconds_of
 
 
 class Laps(BaseCallback):
     """Marks the moments when a rollout is about to begin: the update before it is done."""
 
-    def __init__(self, warmup: int) -> None:
+    def __init__(self, warmup: int, workers: Sequence[int] = ()) -> None:
         super().__init__()
-        self.watch = Stopwatch(warmup)
+        self.watch = Stopwatch(warmup, lambda: cpu_seconds_of(workers))
 
     def _on_rollout_start(self) -> None:
         self.watch.mark(self.num_timesteps)

@@ -24,6 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import beside_sb3
+import beside_sb3_page
 import numpy as np
 from peers import peers_python
 
@@ -119,7 +121,13 @@ def write(path: Path, scores: dict[str, Any]) -> None:
     """The data, and the page and the pictures made of all there is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(scores, indent=1, sort_keys=True) + "\n")
+    rewrite_page()
+
+
+def rewrite_page() -> None:
+    """docs/scores.md and the pictures from all the data there are."""
     write_page(read(DATA), read(PEER_DATA), read(JAX_DATA))
+    beside_sb3_page.draw(beside_sb3.read_rows(), PICTURE_FOLDER)
     for algorithms, picture in PICTURES.items():
         draw(read(DATA), algorithms.split(","), PICTURE_FOLDER / picture)
 
@@ -153,6 +161,7 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any], compiled: dict[str
         lines += beside_torch(scores, compiled)
     if any(preset in scores for preset in peers):
         lines += beside_peers(scores, peers)
+    lines += beside_sb3_page.section(beside_sb3.read_rows())
     shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]
     lines += [f"![Learning curves](assets/{name})\n" for name in shown]
     PAGE.write_text("\n".join(lines))

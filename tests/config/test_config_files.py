@@ -45,6 +45,12 @@ def test_presets_that_ship() -> None:
         "reinforce/cartpole",
         "random/cartpole",
         "constant/cartpole",
+        "ppo/pong_small",
+        "dqn/pong_small",
+        "ppo/hopper",
+        "ppo/dmc_cheetah_run",
+        "sac/walker2d",
+        "sac/dmc_cartpole_balance_pixels",
     } <= set(preset_names())
 
 
@@ -69,6 +75,16 @@ def test_every_preset_loads_and_states_what_it_must(name: str) -> None:
         ("ppo/pendulum", "Pendulum-v1", 200_000),
         ("ppo/mountaincar_continuous", "MountainCarContinuous-v0", 200_000),
         ("ppo/lunarlander", "LunarLander-v3", 1_000_000),
+        ("ppo/cartpole_no_velocity", "CartPole-v1", 100_000),
+        ("ppo/minigrid_doorkey", "MiniGrid-DoorKey-5x5-v0", 300_000),
+        ("ppo/minigrid_memory", "MiniGrid-MemoryS7-v0", 2_000_000),
+        ("ppo/halfcheetah", "HalfCheetah-v5", 200_000),
+        ("td3/halfcheetah", "HalfCheetah-v5", 100_000),
+        ("sac/hopper", "Hopper-v5", 100_000),
+        ("sac/dmc_cartpole_swingup", "dm_control/cartpole-swingup-v0", 50_000),
+        ("ppo/pong", "PongNoFrameskip-v4", 10_000_000),
+        ("ppo/breakout", "BreakoutNoFrameskip-v4", 10_000_000),
+        ("dqn/pong", "PongNoFrameskip-v4", 10_000_000),
     ],
 )
 def test_budgets_of_the_scored_presets(name: str, env_id: str, budget: int) -> None:

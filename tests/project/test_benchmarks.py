@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_the_algorithms_are_listed_side_by_side() -> None:
     assert listed["value clipping"] == ("0.2", "0.2")
     assert rejax.contestants[0].settings["hparams"] == {"clip_vf": rejax.settings["clip_coef"], "adam_eps": 1e-8}
     assert all(held.algorithm for held in contests.CONTESTS.values() if "PPO on" in held.title or "DQN" in held.title)
-    scored = [m for held in contests.CONTESTS.values() for m in held.measures if m.key == "score"]
+    scored = [m for held in contests.CONTESTS.values() for m in held.measures if m.key == "score" and m.limit is None]
     assert {m.floor for m in scored} == {475.0}
 
 
@@ -145,6 +146,8 @@ def test_the_stopwatch_counts_from_the_warm_up_to_the_last_mark(monkeypatch: pyt
         "env_steps_per_second": 512.0,
         "cpu_us_per_step": 1.5e6 / 1024,
     }
+    assert timing.cpu_seconds_of([]) == 0.0
+    assert 0.0 < timing.cpu_seconds_of([os.getpid()]) < 1e6
     with pytest.raises(SystemExit, match="too short"):
         timing.Stopwatch(warmup=1000).result()
 
@@ -181,10 +184,12 @@ def test_a_goal_may_be_a_number_and_a_rival_may_have_a_name(tmp_path: Path, resu
 
 def test_a_pinned_contestant_stays_on_one_core() -> None:
     program = "import json, os; print(json.dumps({'cores': len(os.sched_getaffinity(0))}))"
-    pinned = Contestant("pinned", ("-c", program), pinned=True)
+    pinned = Contestant("pinned", ("-c", program), cores=1)
     trial = Contest("trial", "", "", (Measure("cores", "cores"),), (pinned,))
     assert harness.run_once(trial, pinned, 0, {".venv": sys.executable})["cores"] == 1
     assert harness.shown_command(trial, pinned).startswith("taskset -c ")
+    with pytest.raises(SystemExit, match="pinned needs 10000 cores; there are "):
+        harness.call(trial, replace(pinned, cores=10_000), 0, "python", "")
 
 
 def test_any_setting_can_be_a_word_of_a_command() -> None:
@@ -231,6 +236,18 @@ def test_the_contestants_of_the_speed_contests_work_the_same_amount() -> None:
         settings = contests.CONTESTS[name].settings
         assert settings["total_timesteps"] - settings["warmup"] >= 60_000
         assert all(set(one.settings) <= {"vectorization"} for one in contests.CONTESTS[name].contestants)
+
+
+def test_the_sides_of_pong_have_the_same_network_and_cores() -> None:
+    for name, cores, peers_ways in (("ppo_pong", 1, 1), ("ppo_pong_two_cores", 2, 4), ("ppo_pong_small", 2, 4)):
+        held = contests.CONTESTS[name]
+        ours, *others = held.contestants
+        encoder = ours.settings["network"]["actor"]["encoder"]
+        assert {one.cores for one in held.contestants} == {cores}
+        theirs = [one.settings for one in others if one.peer]
+        assert [settings["encoder"] for settings in theirs] == [encoder] * peers_ways
+        assert len({(settings["threads"], settings["subproc"]) for settings in theirs}) == peers_ways
+        assert ours.settings["env"].get("overlap", False) == (cores == 2)
 
 
 def test_a_preset_in_the_words_of_the_peers() -> None:

@@ -1,8 +1,9 @@
 """Recurrent memories: gated recurrent unit and long short-term memory.
 
 The products with the inputs of a whole sequence are one matrix product; only what depends on the step before runs step
-by step, with the memory cleared where an episode begins. Weight names and the order of the gates are those of the JAX
-twins, so that checkpoints open in either backend.
+by step, with the memory cleared where an episode begins: `cell` is one such step, `recurrence.py` a whole sequence with
+its gradient. Weight names and the order of the gates are those of the JAX twins, so that checkpoints open in either
+backend.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.backbones.memory import MemoryCarry, kept
+from rl_training.models.backbones.recurrence import GRUSequence, LSTMSequence
 from rl_training.numerics.initial_weights import weight_matrix
 
 
@@ -41,7 +43,7 @@ class RecurrentTrace:
 
 
 class RecurrentMemory(nn.Module):
-    """What both cells share: the walk along a sequence. A cell says how one step goes."""
+    """What both cells share: weights and shapes. A cell says how one step goes, and how a sequence of them."""
 
     names: tuple[str, ...]
     """Parts of the state; the first one is also the features."""
@@ -65,12 +67,12 @@ class RecurrentMemory(nn.Module):
         state = self.cell(self.input(x), kept(carry, is_first))
         return state[self.names[0]], state
 
+    def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
+        """`cell` along the products `seen` (T, N, gates) of a sequence: the states after every step."""
+        raise NotImplementedError
+
     def follow(self, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> tuple[Tensor, RecurrentTrace]:
-        steps: list[MemoryCarry] = []
-        for seen, begins, any_begins in zip(self.input(x), is_first, is_first.any(1).tolist(), strict=True):
-            carry = self.cell(seen, kept(carry, begins) if any_begins else carry)
-            steps.append(carry)
-        states = {name: torch.stack([state[name] for state in steps]) for name in self.names}
+        states = self.sequence(self.input(x), carry, is_first)
         return states[self.names[0]], RecurrentTrace(states)
 
 
@@ -87,6 +89,10 @@ class GRU(RecurrentMemory):
         candidate = torch.tanh(seen_new + torch.sigmoid(seen_reset + reset) * new)
         return {"hidden": torch.lerp(candidate, before, torch.sigmoid(seen_update + update))}
 
+    def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
+        layer = self.hidden
+        return {"hidden": GRUSequence.apply(seen, layer.weight, layer.bias, carry["hidden"], is_first)}
+
 
 class LSTM(RecurrentMemory):
     """Long short-term memory (Hochreiter and Schmidhuber 1997), gates in the order input, forget, cell, output."""
@@ -98,3 +104,8 @@ class LSTM(RecurrentMemory):
         enter, forget, new, leave = (seen + self.hidden(state["hidden"])).chunk(4, 1)
         cell = torch.sigmoid(forget) * state["cell"] + torch.sigmoid(enter) * torch.tanh(new)
         return {"hidden": torch.sigmoid(leave) * torch.tanh(cell), "cell": cell}
+
+    def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
+        weight, bias = self.hidden.weight, self.hidden.bias
+        hidden, cell = LSTMSequence.apply(seen, weight, bias, carry["hidden"], carry["cell"], is_first)
+        return {"hidden": hidden, "cell": cell}
