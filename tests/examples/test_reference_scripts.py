@@ -17,42 +17,57 @@ from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.loading import config_to_mapping, load_config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPTS = {path.stem.split("_")[0]: path.name for path in EXAMPLES.glob("*_reference.py")}
-PRESETS = {"sac": "sac/pendulum", "td3": "td3/pendulum"}
-STEPS = {"ppo": 6_000, "reinforce": 12_000, "dqn": 2_000, "sac": 700, "td3": 1_200}
+PRESETS = {
+    "ppo_cartpole": "ppo/cartpole",
+    "ppo_recurrent": "ppo/cartpole_no_velocity",
+    "reinforce_cartpole": "reinforce/cartpole",
+    "dqn_cartpole": "dqn/cartpole",
+    "sac_pendulum": "sac/pendulum",
+    "td3_pendulum": "td3/pendulum",
+}
+"""Scripts, and the presets whose runs they are."""
+STEPS = {
+    "ppo_cartpole": 6_000,
+    "ppo_recurrent": 2_048,
+    "reinforce_cartpole": 12_000,
+    "dqn_cartpole": 2_000,
+    "sac_pendulum": 700,
+    "td3_pendulum": 1_200,
+}
 WITHOUT: dict[str, dict[str, Any]] = {
-    "ppo": {"hparams.kernel": "reference"},
-    "dqn": {"hparams.kernel": "reference"},
-    "sac": {"hparams.kernel": "reference"},
-    "td3": {"hparams.kernel": "reference"},
-    "reinforce": {"env.normalize_reward": False},
+    "ppo_cartpole": {"hparams.kernel": "reference"},
+    "ppo_recurrent": {"env.normalize_obs": False, "env.normalize_reward": False},
+    "dqn_cartpole": {"hparams.kernel": "reference"},
+    "sac_pendulum": {"hparams.kernel": "reference"},
+    "td3_pendulum": {"hparams.kernel": "reference"},
+    "reinforce_cartpole": {"env.normalize_reward": False},
 }
 """What a script leaves out of its preset."""
 
 
-def preset_of(algo: str) -> str:
-    return PRESETS.get(algo, f"{algo}/cartpole")
+def path_of(script: str) -> Path:
+    return EXAMPLES / f"{script}_reference.py"
 
 
 def test_the_main_algorithms_have_a_script():
-    assert set(SCRIPTS) == {"ppo", "reinforce", "dqn", "sac", "td3"}
+    assert {path.stem.removesuffix("_reference") for path in EXAMPLES.glob("*_reference.py")} == set(PRESETS)
 
 
-@pytest.mark.parametrize("algo", SCRIPTS)
-def test_same_weights_as_the_package(algo: str, tmp_path: Path):
-    steps, seed = STEPS[algo], 4
+@pytest.mark.parametrize("script", PRESETS)
+def test_same_weights_as_the_package(script: str, tmp_path: Path):
+    steps, seed = STEPS[script], 4
     saved = tmp_path / "weights.npz"
-    command = [sys.executable, str(EXAMPLES / SCRIPTS[algo]), "--total-timesteps", str(steps), "--seed", str(seed)]
+    command = [sys.executable, str(path_of(script)), "--total-timesteps", str(steps), "--seed", str(seed)]
     subprocess.run([*command, "--save", str(saved)], check=True, cwd=tmp_path)
     overrides = {
-        **WITHOUT.get(algo, {}),
+        **WITHOUT.get(script, {}),
         "seed": seed,
         "output_dir": str(tmp_path),
         "training.total_timesteps": steps,
         "training.num_eval_episodes": 0,
         "logging.terminal": False,
     }
-    result = train(load_config(preset_of(algo), overrides))
+    result = train(load_config(PRESETS[script], overrides))
     ours = CheckpointManager(result.run_dir).load_latest({"policy"}).parts["policy"]["network"]
     theirs = list(np.load(saved).values())
     assert len(ours) == len(theirs) >= 6
@@ -60,13 +75,13 @@ def test_same_weights_as_the_package(algo: str, tmp_path: Path):
         np.testing.assert_array_equal(weights, expected, err_msg=name)
 
 
-@pytest.mark.parametrize("algo", SCRIPTS)
-def test_settings_are_those_of_the_preset(algo: str):
-    namespace: dict[str, Any] = {"__name__": algo}
-    sys.modules.setdefault(algo, type(sys)(algo))
-    exec(compile((EXAMPLES / SCRIPTS[algo]).read_text(), SCRIPTS[algo], "exec"), namespace)
+@pytest.mark.parametrize("script", PRESETS)
+def test_settings_are_those_of_the_preset(script: str):
+    namespace: dict[str, Any] = {"__name__": script}
+    sys.modules.setdefault(script, type(sys)(script))
+    exec(compile(path_of(script).read_text(), str(path_of(script)), "exec"), namespace)
     settings = asdict(namespace["Settings"]())
-    preset = config_to_mapping(load_config(preset_of(algo)))
+    preset = config_to_mapping(load_config(PRESETS[script]))
     hparams = preset["hparams"]
     for name in set(settings) & set(hparams):
         value = hparams[name]
@@ -74,10 +89,15 @@ def test_settings_are_those_of_the_preset(algo: str):
     assert settings["num_envs"] == preset["env"]["num_envs"]
     assert settings["total_timesteps"] == preset["training"]["total_timesteps"]
     assert settings.get("buffer_size") == preset["buffer"]["size"]
-    assert list(preset["network"]["critic"]["hidden_dims"]) == [settings["hidden"]] * 2
+    network, widths = preset["network"]["critic"], [settings["hidden"]] * (1 if "memory_size" in settings else 2)
+    assert list(network["hidden_dims"]) == widths
+    if "memory_size" in settings:
+        assert preset["network"]["actor"] == network
+        assert (network["memory"]["type"], network["memory"]["size"]) == ("gru", settings["memory_size"])
+        assert preset["env"]["wrappers"][0]["kwargs"]["indices"] == list(settings["seen"])
 
 
-@pytest.mark.parametrize("script", SCRIPTS.values())
+@pytest.mark.parametrize("script", PRESETS)
 def test_needs_torch_numpy_and_gymnasium_only(script: str):
-    imported = set(re.findall(r"^(?:import|from) (\w+)", (EXAMPLES / script).read_text(), re.MULTILINE))
+    imported = set(re.findall(r"^(?:import|from) (\w+)", path_of(script).read_text(), re.MULTILINE))
     assert imported - set(sys.stdlib_module_names) == {"torch", "numpy", "gymnasium"}

@@ -50,11 +50,43 @@ class BrightSide(gym.Env[Any, Any]):
         return self.observation(), reward, self.time >= self.steps, False, {}
 
 
+class BrightSideGrid(BrightSide):
+    """`BrightSide` with every kind of observation, each with and without a mask that forbids a third action.
+
+    `seen` is vector (the mean brightness of both halves), image, or dict (both of them).
+    """
+
+    def __init__(self, seen: str, masked: bool) -> None:
+        super().__init__(steps=3)
+        image = self.observation_space
+        parts = {"vector": gym.spaces.Box(0.0, 255.0, (2,), np.float32), "image": image}
+        self.parts = list(parts) if seen == "dict" else [seen]
+        self.masked, self.action_space = masked, gym.spaces.Discrete(3 if masked else 2)
+        mask = {"action_mask": gym.spaces.Box(0, 1, (3,), np.int8)} if masked else {}
+        named = gym.spaces.Dict({name: parts[name] for name in self.parts} | mask)
+        self.observation_space = named if len(named) > 1 else parts[seen]
+
+    def observation(self) -> Any:
+        image = super().observation()
+        halves = np.array([half.mean() for half in np.split(image, 2, axis=2)], np.float32)
+        values = {"vector": halves, "image": image}
+        if not isinstance(self.observation_space, gym.spaces.Dict):
+            return values[self.parts[0]]
+        mask = {"action_mask": np.array([1, 1, 0], np.int8)} if self.masked else {}
+        return {name: values[name] for name in self.parts} | mask
+
+
 KINDS: dict[str, dict[str, Any]] = {
     "TestImages/Discrete-v0": {},
     "TestImages/Box-v0": {"continuous": True, "steps": 3},
     "TestImages/Dict-v0": {"named": True, "steps": 3},
 }
-for name, kwargs in KINDS.items():
-    if name not in gym.registry:
-        gym.register(name, BrightSide, kwargs=kwargs)
+GRID: dict[str, dict[str, Any]] = {
+    f"TestImages/Grid-{seen}{'-masked' if masked else ''}-v0": {"seen": seen, "masked": masked}
+    for seen in ("vector", "image", "dict")
+    for masked in (False, True)
+}
+for cases, entry in ((KINDS, BrightSide), (GRID, BrightSideGrid)):
+    for name, kwargs in cases.items():
+        if name not in gym.registry:
+            gym.register(name, entry, kwargs=kwargs)

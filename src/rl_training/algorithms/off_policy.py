@@ -32,6 +32,7 @@ from rl_training.models.networks import as_tensors, load_module_state, module_st
 from rl_training.models.observed import Seen, Steps
 from rl_training.models.optimization import FlatParameters, build_optimizer
 from rl_training.models.random_shift import RandomShift
+from rl_training.models.transfer import to_device
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
 from rl_training.seeding import generator_state, set_generator_state
@@ -304,7 +305,7 @@ class OffPolicyAlgorithm:
         return as_tensors(obs if self.normalizer is None else self.normalizer(obs), self.device)
 
     def tensor(self, values: Any) -> Tensor:
-        return torch.as_tensor(values, device=self.device)
+        return to_device(values, self.device)
 
     def noise(self, *shape: int) -> Tensor:
         """Standard normal numbers from the algorithm's own random stream."""

@@ -25,6 +25,7 @@ from rl_training.models.backbones.mlp import MLP, TensorObs, numpy_layer
 from rl_training.models.heads import ActionHead, StateDependentGaussianHead
 from rl_training.models.networks import ActorCritic, as_tensors, module_state
 from rl_training.models.optimization import FlatParameters, build_optimizer
+from rl_training.models.transfer import to_device
 from rl_training.numerics.encoding import to_env
 from rl_training.numerics.gsde import due, first_draws
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
@@ -69,6 +70,9 @@ class ActorCriticPolicy(NetworkPolicy):
             return memory
         return {**memory, **first_draws(num_envs, *self.head.log_std.shape)}
 
+    def acting_modules(self) -> list[nn.Module]:
+        return [self.network.actor, self.network.action_head]
+
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
@@ -85,7 +89,7 @@ class ActorCriticPolicy(NetworkPolicy):
         if self._numpy_actor is not None and self._numpy_output is not None and not self.network.memories:
             features = self._numpy_actor(obs)
             return features, self._numpy_output(features), carry
-        begins = torch.as_tensor(is_first, device=self.device)
+        begins = to_device(is_first, self.device)
         with torch.no_grad():
             memory = self.memory_of(carry)
             latent, memory = self.network.advance(as_tensors(obs, self.device), memory, begins)
@@ -96,9 +100,7 @@ class ActorCriticPolicy(NetworkPolicy):
         """The part of a carry that the network's memories hold, on the device."""
         owners = self.network.memories
         return {
-            name: torch.as_tensor(value, device=self.device)
-            for name, value in carry.items()
-            if name.partition("/")[0] in owners
+            name: to_device(value, self.device) for name, value in carry.items() if name.partition("/")[0] in owners
         }
 
     def _with_new_draws(
@@ -204,14 +206,14 @@ class OnPolicyAlgorithm:
         rewards = self._scaled_rewards(batch)
         num_steps, num_envs = rewards.shape
         obs = as_tensors(self.policy.normalize(flat_rows(batch["obs"])), self.policy.device)
-        actions = torch.as_tensor(flat_rows(batch["actions"]), device=self.policy.device)
+        actions = to_device(flat_rows(batch["actions"]), self.policy.device)
         with torch.no_grad():
             logprobs, _, values = self.network(obs, actions)
         value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
         advantages, returns = self._gae(batch, rewards, value_rows, self._next_values(batch, value_rows))
         rollout = Rollout(obs, actions, logprobs, values, self._flat(advantages), self._flat(returns))
         if not batch["valid"].all():
-            rollout = rollout.rows(torch.from_numpy(np.flatnonzero(batch["valid"])).to(self.policy.device))
+            rollout = rollout.rows(to_device(np.flatnonzero(batch["valid"]), self.policy.device))
         return rollout
 
     def _gae(self, batch: Batch, rewards: Array, values: Array, next_values: Array) -> tuple[Array, Array]:
@@ -231,8 +233,8 @@ class OnPolicyAlgorithm:
         rewards, device = self._scaled_rewards(batch), self.policy.device
         num_steps, num_envs = rewards.shape
         obs = as_tensors(self.policy.normalize(flat_rows(batch["obs"])), device)
-        actions = torch.as_tensor(flat_rows(batch["actions"]), device=device)
-        is_first, valid = (torch.as_tensor(batch[name], device=device) for name in ("is_first", "valid"))
+        actions = to_device(flat_rows(batch["actions"]), device)
+        is_first, valid = (to_device(batch[name], device) for name in ("is_first", "valid"))
         carry = self.policy.memory_of(batch["initial_carry"])
         with torch.no_grad():
             (logprobs, _, values), traces = self.network.follow(obs, actions, carry, is_first)
@@ -271,7 +273,7 @@ class OnPolicyAlgorithm:
         trace = traces.get("actor" if self.network.critic is self.network.actor else "critic")
         if trace is None:
             return {}
-        last, final = trace.last(), trace.after(torch.as_tensor(batch["final_index"], device=self.policy.device))
+        last, final = trace.last(), trace.after(to_device(batch["final_index"], self.policy.device))
         return {name: torch.cat([value, final[name]]) for name, value in last.items()}
 
     def evaluated(self, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
@@ -310,7 +312,7 @@ class OnPolicyAlgorithm:
         return next_values
 
     def _flat(self, values: Array) -> Tensor:
-        return torch.as_tensor(values.reshape(-1), dtype=torch.float32, device=self.policy.device)
+        return to_device(values.reshape(-1), self.policy.device).to(torch.float32)
 
     def observe(self, batch: Batch) -> None:
         """Move the observation statistics; called between rollouts, after the update."""

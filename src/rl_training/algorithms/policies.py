@@ -13,6 +13,7 @@ from rl_training.models.backbones.memory import MemoryCarry, Remembering
 from rl_training.models.backbones.mlp import MLP, numpy_layer
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.shared_encoder import SharedEncoder
+from rl_training.models.transfer import to_device
 from rl_training.numerics.normalization import ObsNormalizer
 from rl_training.types import Array, Carry, Obs, StateDict
 
@@ -63,6 +64,10 @@ class NetworkPolicy:
         """The carry before a step as extras of that step, where it is stored."""
         return {f"{STORED_CARRY}{name}": value for name, value in carry.items()} if self.stores_carry else {}
 
+    def acting_modules(self) -> list[nn.Module]:
+        """What an observation passes through on its way to an action."""
+        return [self.network] if self.encoder is None else [self.encoder, self.network]
+
     def normalize(self, obs: Obs) -> Obs:
         """Observations as the network sees them."""
         return obs if self.normalizer is None else self.normalizer(obs)
@@ -109,8 +114,8 @@ def remembering_forward(
         with torch.no_grad():
             tensors = as_tensors(obs, device)
             x = backbone.embed(tensors if encoder is None else encoder(tensors))
-            memory = {name: torch.as_tensor(value, device=device) for name, value in carry.items()}
-            features, after = backbone.memory.step(x, memory, torch.as_tensor(is_first, device=device))
+            memory = {name: to_device(value, device) for name, value in carry.items()}
+            features, after = backbone.memory.step(x, memory, to_device(is_first, device))
             return cast(Array, output(features).cpu().numpy()), to_arrays(after)
 
     return run

@@ -22,6 +22,7 @@ from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast, 
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
 from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
+from rl_training.models.transfer import to_device
 from rl_training.numerics.metrics import mean_metrics
 from rl_training.numerics.normalization import normalized
 from rl_training.seeding import generator_state, set_generator_state
@@ -164,7 +165,7 @@ class PPO(OnPolicyAlgorithm):
 
     def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, bool]]:
         """One pass in random order. The flag marks the last minibatch before an optimiser step."""
-        order = torch.from_numpy(self.rng.permutation(len(rollout))).to(self.policy.device)
+        order = to_device(self.rng.permutation(len(rollout)), self.policy.device)
         parts = order.tensor_split(min(self.hp.num_minibatches, len(rollout)))
         for number, index in enumerate(parts, 1):
             yield rollout.rows(index), number % self.hp.grad_accumulation == 0 or number == len(parts)

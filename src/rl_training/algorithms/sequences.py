@@ -10,6 +10,7 @@ import torch
 
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.observed import Steps
+from rl_training.models.transfer import to_device
 from rl_training.types import Array, Batch, Obs
 
 
@@ -33,9 +34,9 @@ def steps_of(
     return Steps(
         observed(before),
         observed(obs),
-        torch.as_tensor(np.ascontiguousarray(batch["is_first"].T), device=device),
-        None if kept is None else torch.as_tensor(kept, device=device),
-        None if carry is None else {name: torch.as_tensor(value, device=device) for name, value in carry.items()},
+        to_device(np.ascontiguousarray(batch["is_first"].T), device),
+        None if kept is None else to_device(kept, device),
+        None if carry is None else {name: to_device(value, device) for name, value in carry.items()},
         observed(after(batch["next_obs"], burn_in)),
     ), flat
 

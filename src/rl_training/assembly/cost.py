@@ -1,4 +1,4 @@
-"""What a run will cost, before it starts: parameters, memory, disk, and the number of updates and evaluations."""
+"""What a run will cost, before it starts: parameters, arithmetic, memory, disk, numbers of updates and evaluations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import psutil
 from rl_training.assembly.buffers import memory_bytes
 from rl_training.assembly.build import build_trainer
 from rl_training.config.schema import TrainConfig
+from rl_training.data.frame_buffer import FrameReplayBuffer
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.storage import layout, row_bytes
-from rl_training.types import StateDict, crossed
+from rl_training.numerics.encoding import observation_leaves
+from rl_training.numerics.images import is_image
+from rl_training.training.loop import Trainer
+from rl_training.types import SpaceSpec, StateDict, crossed
 
 BYTES_PER_METRIC = 30
 """Size of a number with its name, in metrics.jsonl and the TensorBoard file together, roughly."""
@@ -29,7 +34,10 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         obs_row, action_row = (row_bytes(*layout(space)) for space in trainer.spaces)
         resident = int(psutil.Process().memory_info().rss)  # the process as built: libraries, network, environments
         schedule = trainer.schedule
-        replay_bytes = memory_bytes(trainer.parts().get("buffer"))
+        buffer = trainer.parts().get("buffer")
+        replay_bytes = memory_bytes(buffer)
+        frames = image_bytes(buffer, trainer.spaces[0], rollout)
+        arithmetic = cost_of_networks(cfg, trainer)
     finally:
         trainer.close()
     training = cfg.training
@@ -43,14 +51,33 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
     parameters = sum(int(array.size) for array in arrays(state["policy"].get("network", state["policy"])))
     return {
         "parameters": parameters,
+        **arithmetic,
         "env_steps": env_steps,
         "updates": schedule.owed(0, env_steps) if schedule else updates,
         "evaluations": evaluations if training.num_eval_episodes else 0,
         "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
         "buffer_bytes": replay_bytes or rollout * (obs_row + action_row + 8),
+        **({"image_bytes": frames} if frames else {}),
         "memory_bytes": resident + 2 * checkpoint + (replay_bytes or rollout * (3 * obs_row + 2 * action_row + 60)),
         "disk_bytes": kept * checkpoint + SEGMENT_COPIES * replay_bytes + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
     }
+
+
+def cost_of_networks(cfg: TrainConfig, trainer: Trainer) -> dict[str, Any]:
+    """Arithmetic and carries of the networks; with backend jax nothing is counted."""
+    if cfg.backend != "torch":
+        return {}
+    from rl_training.assembly.network_cost import network_cost
+
+    return network_cost(trainer.algorithm, trainer.spaces, cfg.env.num_envs, trainer.num_steps)
+
+
+def image_bytes(buffer: Any, space: SpaceSpec, rollout: int) -> int:
+    """Bytes of the images in the buffer: each frame once, both observations of a transition, or those of a rollout."""
+    row = sum(row_bytes(*layout(leaf)) for leaf in observation_leaves(space).values() if is_image(leaf))
+    if isinstance(buffer, FrameReplayBuffer):
+        return int(buffer.frames.nbytes)
+    return row * (2 * buffer.capacity if isinstance(buffer, ReplayBuffer) else rollout)
 
 
 def times(updates: int, rollout: int, every: int) -> int:

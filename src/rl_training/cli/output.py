@@ -66,6 +66,28 @@ def amount(size: float) -> str:
     return f"{size / unit:,.1f} {name}"
 
 
+def entry_name(key: str) -> str:
+    """The name of an entry of a plan, without its unit.
+
+    >>> entry_name("update_mflop"), entry_name("env_steps")
+    ('update', 'env steps')
+    """
+    return key.removesuffix("_bytes").removesuffix("_mflop").replace("_", " ")
+
+
+def entry_text(key: str, value: Any) -> str:
+    """An entry of a plan as text: bytes in kB, MB or GB, arithmetic in MFLOP, commas between thousands.
+
+    >>> entry_text("update_mflop", 1530.0), entry_text("env_steps", 100096), entry_text("disk_bytes", 1e6)
+    ('1,530 MFLOP', '100,096', '1.0 MB')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if key.endswith("_mflop"):
+        return f"{value:,.15g} MFLOP"
+    return amount(value) if key.endswith("_bytes") else f"{value:,}"
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, two spaces between; the last one is not padded."""
     headers, rows = list(map(printable, headers)), [list(map(printable, row)) for row in rows]

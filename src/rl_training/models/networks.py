@@ -23,6 +23,7 @@ from rl_training.models.backbones.memory import MemoryCarry, Remembering, Trace,
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
 from rl_training.models.observed import action_mask
+from rl_training.models.transfer import to_device
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import Array, CheckpointError, DiscreteSpec, Obs, SpaceSpec, StateDict
 
@@ -230,8 +231,8 @@ class QNetwork(BaseNetwork):
 def as_tensors(obs: Obs | TensorObs, device: torch.device | str = "cpu") -> TensorObs:
     """Arrays as tensors on `device`; on the CPU they share memory."""
     if isinstance(obs, dict):
-        return {name: torch.as_tensor(value, device=device) for name, value in obs.items()}
-    return torch.as_tensor(obs, device=device)
+        return {name: to_device(value, device) for name, value in obs.items()}
+    return to_device(obs, device)
 
 
 @torch.no_grad()

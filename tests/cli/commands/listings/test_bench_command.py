@@ -107,3 +107,12 @@ def test_mistakes(line: str, message: str, capsys: Captured) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert message in captured.err
+
+
+def test_a_preset_shows_what_its_network_costs(capsys: Captured) -> None:
+    words = ["bench", "ppo/cartpole_no_velocity", "--num-envs", "1", "--seconds", "0.01"]
+    assert main([*words, "--json"]) == 0
+    network = json.loads(capsys.readouterr().out)["network"]
+    assert network["carry_bytes"] == 8 * 2 * 64 * 4
+    assert main(words) == 0
+    assert f"update {network['update_mflop']:,.15g} MFLOP, carry 4.1 kB" in capsys.readouterr().out

@@ -1,12 +1,12 @@
-"""`rl bench`: the cost of an environment's step, and the fastest way to step it."""
+"""`rl bench`: the cost of an environment's step and of a network, and the fastest way to step."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.flags import argument, converted, json_flag
-from rl_training.cli.output import bold, note, print_json, show, stdout_for_the_result, table
+from rl_training.cli.output import bold, entry_name, entry_text, note, print_json, show, stdout_for_the_result, table
 from rl_training.cli.parser import Command, UsageError
 
 if TYPE_CHECKING:
@@ -51,20 +51,49 @@ def run(options: BenchOptions) -> int:
         from rl_training.envs.bench import measure_env
 
         speed = measure_env(cfg, options.num_envs, options.seconds, report=lambda line: note(f"measuring {line}"))
+        network = cost_of_network(cfg) if is_config(options.env) else {}
     if options.json:
-        print_json(asdict(speed))
+        print_json(asdict(speed) | ({"network": network} if network else {}))
     else:
         show(text_of(speed))
+        if network:
+            show("\n" + network_line(network))
     return 0
+
+
+def is_config(source: str) -> bool:
+    from rl_training.config.loading import preset_names
+
+    return source in preset_names() or source.endswith((".yaml", ".yml", ".json"))
 
 
 def config_of(source: str) -> TrainConfig:
     """An environment by name without wrappers, or a preset or file with its `env:` section."""
-    from rl_training.config.loading import load_config, preset_names
+    from rl_training.config.loading import load_config
     from rl_training.config.schema import TrainConfig
 
-    is_config = source in preset_names() or source.endswith((".yaml", ".yml", ".json"))
-    return load_config(source) if is_config else TrainConfig(env_id=source)
+    return load_config(source) if is_config(source) else TrainConfig(env_id=source)
+
+
+NETWORK = ("parameters", "forward_mflop", "update_mflop", "carry_bytes", "image_bytes", "buffer_bytes")
+"""Entries of a plan that the networks decide."""
+
+
+def cost_of_network(cfg: TrainConfig) -> dict[str, Any]:
+    """What the network of a preset or file costs, as `rl train --dry-run` shows it; empty if it cannot be built."""
+    from rl_training.assembly.cost import plan
+    from rl_training.types import RLTrainingError
+
+    try:
+        cost = plan(cfg)
+    except RLTrainingError as error:
+        note(f"the cost of the network is not known: {error}")
+        return {}
+    return {name: cost[name] for name in NETWORK if name in cost}
+
+
+def network_line(network: dict[str, Any]) -> str:
+    return "network: " + ", ".join(f"{entry_name(name)} {entry_text(name, value)}" for name, value in network.items())
 
 
 def text_of(speed: EnvSpeed) -> str:
@@ -107,6 +136,7 @@ COMMAND = Command(
     options=BenchOptions,
     run=run,
     examples=("rl bench CartPole-v1", "rl bench my_project.envs:GridWorld --num-envs 8", "rl bench my.yaml --json"),
-    notes="Random actions, no learning. The advice is for env.vectorization: sync (this process), async (worker "
+    notes="Random actions, no learning. A preset or a file also shows what its network costs. The advice is for "
+    "env.vectorization: sync (this process), async (worker "
     "processes) or native (a suite's own vector environment).",
 )

@@ -10,7 +10,7 @@ from rl_training.cli.commands.runs.resume import ResumeOptions, finish
 from rl_training.cli.commands.runs.resume import run as resume_command
 from rl_training.cli.config_options import HOW, LOOK, SHORT_FORMS, ConfigOptions, resolved_config
 from rl_training.cli.flags import allow_changed_config_flag, json_flag, read_whole, switch, text, whole
-from rl_training.cli.output import amount, bold, note, print_json, show, stdout_for_the_result
+from rl_training.cli.output import bold, entry_name, entry_text, note, print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
 from rl_training.system.imports import without_collections
 
@@ -189,17 +189,10 @@ def dry_run(resolved: ResolvedConfig, seeds: list[int], *, as_json: bool) -> int
     which = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {cfg.seed}"
     show(f"  {'run':<12}  {cfg.algo} on {cfg.env_id}, {which}, backend {cfg.backend}, into {cfg.output_dir}")
     for key, value in cost.items():
-        show(f"  {key.removesuffix('_bytes').replace('_', ' '):<12}  {quantity(key, value)}")
+        show(f"  {entry_name(key):<12}  {entry_text(key, value)}")
     show(f"\n{bold('Config')}\n{dump_mapping(public).rstrip()}")
     note("dry run: nothing was written")
     return 0
-
-
-def quantity(key: str, value: Any) -> str:
-    """An entry of a plan as text: bytes in kB, MB or GB, commas between thousands."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    return amount(value) if key.endswith("_bytes") else f"{value:,}"
 
 
 COMMAND = Command(
