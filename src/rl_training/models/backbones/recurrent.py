@@ -1,21 +1,21 @@
 """Recurrent memories: gated recurrent unit and long short-term memory.
 
-The products with the inputs of a whole sequence are one matrix product; only what depends on the step before runs step
-by step, with the memory cleared where an episode begins: `cell` is one such step, `recurrence.py` a whole sequence with
-its gradient. Weight names and the order of the gates are those of the JAX twins, so that checkpoints open in either
-backend.
+A sequence is cut where an episode begins in any environment; each piece is one call of torch's own recurrent operation,
+with the memory cleared in front of it. Weight names and the order of the gates are those of the JAX twins, so that
+checkpoints open in either backend.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl_training.models.backbones.memory import MemoryCarry, kept
-from rl_training.models.backbones.recurrence import GRUSequence, LSTMSequence
 from rl_training.numerics.initial_weights import weight_matrix
 
 
@@ -29,17 +29,28 @@ def gates(rng: np.random.Generator, inputs: int, size: int, count: int, kind: st
     return layer
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecurrentTrace:
-    """The state after every step, (T, N, H) by name."""
+    """The states along a sequence, (T, N, H) by name; found only where they are asked for."""
 
-    states: MemoryCarry
+    final: MemoryCarry
+    walk: Callable[[], MemoryCarry]
+
+    @cached_property
+    def states(self) -> MemoryCarry:
+        return self.walk()
 
     def after(self, rows: Tensor) -> MemoryCarry:
         return {name: state.flatten(0, 1)[rows] for name, state in self.states.items()}
 
     def last(self) -> MemoryCarry:
-        return {name: state[-1] for name, state in self.states.items()}
+        return self.final
+
+
+def unbroken(is_first: Tensor) -> list[tuple[int, int]]:
+    """The pieces [start, end) of a sequence (T, N) inside of which no episode begins."""
+    starts = [0, *(is_first[1:].any(1).nonzero().flatten() + 1).tolist()]
+    return list(zip(starts, [*starts[1:], len(is_first)], strict=True))
 
 
 class RecurrentMemory(nn.Module):
@@ -67,13 +78,25 @@ class RecurrentMemory(nn.Module):
         state = self.cell(self.input(x), kept(carry, is_first))
         return state[self.names[0]], state
 
-    def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
-        """`cell` along the products `seen` (T, N, gates) of a sequence: the states after every step."""
+    def piece(self, x: Tensor, state: MemoryCarry) -> tuple[Tensor, MemoryCarry]:
+        """Steps (T, N, F) in which no episode begins: the features of all of them and the state after the last."""
         raise NotImplementedError
 
     def follow(self, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> tuple[Tensor, RecurrentTrace]:
-        states = self.sequence(self.input(x), carry, is_first)
-        return states[self.names[0]], RecurrentTrace(states)
+        state, pieces = carry, []
+        for start, end in unbroken(is_first):
+            features, state = self.piece(x[start:end], kept(state, is_first[start]))
+            pieces.append(features)
+        features = torch.cat(pieces)
+        return features, RecurrentTrace(state, lambda: self.states(features, x, carry, is_first))
+
+    def states(self, features: Tensor, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
+        """The states after every step of a sequence that was followed; here the features are all that is remembered."""
+        return {self.names[0]: features}
+
+    def weights(self) -> list[Tensor]:
+        """As torch's operations take them."""
+        return [self.input.weight, self.hidden.weight, self.input.bias, self.hidden.bias]
 
 
 class GRU(RecurrentMemory):
@@ -89,9 +112,9 @@ class GRU(RecurrentMemory):
         candidate = torch.tanh(seen_new + torch.sigmoid(seen_reset + reset) * new)
         return {"hidden": torch.lerp(candidate, before, torch.sigmoid(seen_update + update))}
 
-    def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
-        layer = self.hidden
-        return {"hidden": GRUSequence.apply(seen, layer.weight, layer.bias, carry["hidden"], is_first)}
+    def piece(self, x: Tensor, state: MemoryCarry) -> tuple[Tensor, MemoryCarry]:
+        features, hidden = torch.gru(x, state["hidden"][None], self.weights(), True, 1, 0.0, False, False, False)
+        return features, {"hidden": hidden[0]}
 
 
 class LSTM(RecurrentMemory):
@@ -105,7 +128,15 @@ class LSTM(RecurrentMemory):
         cell = torch.sigmoid(forget) * state["cell"] + torch.sigmoid(enter) * torch.tanh(new)
         return {"hidden": torch.sigmoid(leave) * torch.tanh(cell), "cell": cell}
 
-    def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
-        weight, bias = self.hidden.weight, self.hidden.bias
-        hidden, cell = LSTMSequence.apply(seen, weight, bias, carry["hidden"], carry["cell"], is_first)
-        return {"hidden": hidden, "cell": cell}
+    def piece(self, x: Tensor, state: MemoryCarry) -> tuple[Tensor, MemoryCarry]:
+        before = (state["hidden"][None], state["cell"][None])
+        features, hidden, cell = torch.lstm(x, before, self.weights(), True, 1, 0.0, False, False, False)
+        return features, {"hidden": hidden[0], "cell": cell[0]}
+
+    def states(self, features: Tensor, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
+        """torch's operation gives the cells after the last step only, so this walks step by step."""
+        steps = []
+        for seen, begins in zip(self.input(x), is_first, strict=True):
+            carry = self.cell(seen, kept(carry, begins))
+            steps.append(carry)
+        return {name: torch.stack([state[name] for state in steps]) for name in self.names}
