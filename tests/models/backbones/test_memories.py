@@ -108,6 +108,13 @@ def test_an_episode_begins_with_nothing_remembered(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_a_carry_share_no_storage(kind: str) -> None:
+    """Evaluation writes rows into them in place: what is written to one part must not reach another."""
+    parts = list(memory(kind).initial_carry(3).values())
+    assert len({part.data_ptr() for part in parts}) == len(parts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradients_reach_earlier_steps_of_the_episode_and_no_others(kind: str) -> None:
     module, (x, is_first) = memory(kind), sequence()
     is_first[:] = False

@@ -71,8 +71,9 @@ class RecurrentMemory(nn.Module):
         raise NotImplementedError
 
     def initial_carry(self, num_envs: int) -> MemoryCarry:
-        zeros = torch.zeros(num_envs, self.out_features, dtype=self.hidden.weight.dtype)
-        return dict.fromkeys(self.names, zeros.to(self.hidden.weight.device))
+        weight, shape = self.hidden.weight, (num_envs, self.out_features)
+        # a tensor for each part: whoever carries them writes into them in place
+        return {name: torch.zeros(shape, dtype=weight.dtype, device=weight.device) for name in self.names}
 
     def step(self, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> tuple[Tensor, MemoryCarry]:
         state = self.cell(self.input(x), kept(carry, is_first))
