@@ -24,7 +24,7 @@ from rl_training.envs.box2d import free_shapes
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.masks import with_action_mask
 from rl_training.envs.preprocessing.atari import atari_entry
-from rl_training.envs.preprocessing.rendering import prepare_rendering
+from rl_training.envs.preprocessing.rendering import prepare_rendering, with_real_frame_rate
 from rl_training.envs.spaces import Space, convert_spaces, space_spec
 from rl_training.envs.suites import Env
 from rl_training.envs.vector.native import make_native
@@ -118,7 +118,7 @@ def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None
         with warnings.catch_warnings():
             # Box2D's import warns from C about SWIG's types; where warnings are errors, that crashes the interpreter
             warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
-            built = _build(source, name, kwargs, cfg.max_episode_steps, render_mode)
+            built = with_real_frame_rate(_build(source, name, kwargs, cfg.max_episode_steps, render_mode))
         free_shapes()
     except RLTrainingError:
         raise

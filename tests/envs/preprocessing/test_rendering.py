@@ -69,6 +69,21 @@ def test_images_beside_the_state() -> None:
     env.close()
 
 
+@pytest.mark.parametrize(
+    ("env_id", "wrappers", "per_second"),
+    [
+        ("dm_control/cartpole-balance-v0", (), 100.0),
+        ("dm_control/cartpole-balance-v0", (WrapperConfig("action_repeat", {"times": 4}),), 25.0),
+        ("dm_control/point_mass-easy-v0", (), 50.0),
+        ("CartPole-v1", (WrapperConfig("action_repeat", {"times": 2}),), 25.0),
+    ],
+)
+def test_films_play_as_fast_as_the_task(env_id: str, wrappers: tuple[WrapperConfig, ...], per_second: float) -> None:
+    env = make_env(env_id, EnvConfig(wrappers=wrappers))
+    assert env.metadata["render_fps"] == pytest.approx(per_second)
+    env.close()
+
+
 def test_an_environment_that_does_not_draw_is_refused() -> None:
     with pytest.raises(ConfigError, match="takes no 'render_mode'"):
         make_env("RLProbe/TwoArms-v0", EnvConfig(wrappers=(WrapperConfig("pixels"),)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from rl_training.envs.preprocessing.rendering import slower
 from rl_training.envs.preprocessing.step_infos import ENV_FRAMES
 from rl_training.envs.suites import Env
 from rl_training.types import EnvError
@@ -19,6 +20,7 @@ class ActionRepeat(gym.Wrapper[Any, Any, Any, Any]):
         if times < 1:
             raise EnvError(f"wrapper 'action_repeat' needs times of at least 1, not {times}")
         self.times = times
+        self.metadata = slower(env.metadata, times)
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         total, taken = 0.0, 0

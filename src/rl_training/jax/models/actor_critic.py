@@ -7,6 +7,7 @@ steps (N, T, ...): the network is unrolled over the rollout from its carry at th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.config.schema import NetworkConfig
+from rl_training.jax.models.backbones.base import Network
 from rl_training.jax.models.backbones.memory import (
     After,
     advance,
@@ -72,98 +74,127 @@ def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distributio
     networks = {"actor": backbone(space, cfg.actor)}
     if not cfg.shared:
         networks["critic"] = backbone(space, cfg.critic)
-    valuing, width = "actor" if cfg.shared else "critic", networks["actor"].out_features
-    remembering = [name for name, network in networks.items() if network.step is not None]
+    parts = Parts(networks, distribution, valuing="actor" if cfg.shared else "critic")
+    return ActorCritic(
+        parts.init,
+        parts.initial_carry,
+        parts.action,
+        parts.evaluate,
+        parts.values,
+        parts.next_values,
+        parts.traced_values,
+        parts.values_after,
+        parts.piece_carries,
+        bool(parts.remembering),
+        parts.width,
+    )
 
-    def init(rng: np.random.Generator, log_std: float) -> Params:
-        params = {name: network.init(rng) for name, network in networks.items()}
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Backbones by name and the distribution of actions; the functions of an `ActorCritic` are methods over them."""
+
+    networks: dict[str, Network]
+    distribution: Distribution
+    valuing: str
+    """The backbone that values are read from."""
+
+    @property
+    def width(self) -> int:
+        return self.networks["actor"].out_features
+
+    @property
+    def critic(self) -> Network:
+        return self.networks[self.valuing]
+
+    @property
+    def remembering(self) -> list[str]:
+        """Backbones with memory."""
+        return [name for name, network in self.networks.items() if network.step is not None]
+
+    def init(self, rng: np.random.Generator, log_std: float) -> Params:
+        params = {name: network.init(rng) for name, network in self.networks.items()}
+        distribution, width = self.distribution, self.width
         head = named("output", linear(rng, width, distribution.size, gain=POLICY_GAIN))
         if distribution.has_log_std:
             shape = (width, distribution.size) if distribution.state_dependent else (distribution.size,)
             head["log_std"] = np.full(shape, log_std, np.float32)
         params["action_head"] = head
-        params["value_head"] = named("output", linear(rng, networks[valuing].out_features, 1, gain=VALUE_GAIN))
+        params["value_head"] = named("output", linear(rng, self.critic.out_features, 1, gain=VALUE_GAIN))
         return params
 
-    def first_carry(num_envs: int) -> Carry:
-        return prefixed({name: initial_carry(networks[name], num_envs) for name in remembering})
+    # -- acting -------------------------------------------------------------------------------------------------------
 
-    def action(params: Params, obs: Any, carry: Carry, is_first: Any) -> tuple[Parameters, Carry]:
+    def initial_carry(self, num_envs: int) -> Carry:
+        return prefixed({name: initial_carry(self.networks[name], num_envs) for name in self.remembering})
+
+    def action(self, params: Params, obs: Any, carry: Carry, is_first: Any) -> tuple[Parameters, Carry]:
         features, after = {}, {}
-        for name in remembering:
+        for name in self.remembering:
             own = carry_of(carry, name)
-            features[name], after[name] = stepped(networks[name], params[name], obs, own, is_first)
-        latent = features["actor"] if "actor" in features else networks["actor"].apply(params["actor"], obs)
+            features[name], after[name] = stepped(self.networks[name], params[name], obs, own, is_first)
+        latent = features["actor"] if "actor" in features else self.networks["actor"].apply(params["actor"], obs)
         return head_of(params, latent), prefixed(after)
 
-    def along(params: Params, name: str, seen: Seen, *, trace: bool = False) -> tuple[Any, After | None]:
-        own = carry_of(seen.carry, name)
-        return followed(networks[name], params[name], seen.obs, own, seen.is_first, trace=trace)
+    # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def features_of(params: Params, name: str, seen: Seen) -> Any:
-        """Features (B, F); with memory, the steps of an environment one after the other."""
-        if name in remembering:
-            return along(params, name, seen)[0]
-        return networks[name].apply(params[name], single(seen.obs))
-
-    def single(tree: Any) -> Any:
+    def single(self, tree: Any) -> Any:
         """Rows as transitions (B, ...)."""
-        return joined(tree) if remembering else tree
+        return joined(tree) if self.remembering else tree
 
-    def as_rows(column: Any, seen: Seen) -> Any:
-        return column.reshape(seen.is_first.shape) if remembering else column
+    def as_rows(self, column: Any, seen: Seen) -> Any:
+        return column.reshape(seen.is_first.shape) if self.remembering else column
 
-    def evaluate(params: Params, seen: Seen, actions: Any) -> tuple[Any, Any, Any]:
-        features = {name: features_of(params, name, seen) for name in networks}
-        mask = single(action_mask(seen.obs))
-        logprobs, entropy = distribution.logprob_entropy(head_of(params, features["actor"]), single(actions), mask)
-        values = value_of(params, features[valuing])
-        return as_rows(logprobs, seen), as_rows(entropy, seen), as_rows(values, seen)
+    def along(self, params: Params, name: str, seen: Seen, *, trace: bool = False) -> tuple[Any, After | None]:
+        """Features of a backbone with memory along the steps, and its carries if they are to be traced."""
+        own = carry_of(seen.carry, name)
+        return followed(self.networks[name], params[name], seen.obs, own, seen.is_first, trace=trace)
 
-    def values(params: Params, seen: Seen) -> Any:
-        return as_rows(value_of(params, features_of(params, valuing, seen)), seen)
+    def features_of(self, params: Params, name: str, seen: Seen) -> Any:
+        """Features (B, F); with memory, the steps of an environment one after the other."""
+        if name in self.remembering:
+            return self.along(params, name, seen)[0]
+        return self.networks[name].apply(params[name], self.single(seen.obs))
 
-    def next_values(params: Params, seen: Seen, next_obs: Any) -> Any:
-        network = networks[valuing]
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def evaluate(self, params: Params, seen: Seen, actions: Any) -> tuple[Any, Any, Any]:
+        features = {name: self.features_of(params, name, seen) for name in self.networks}
+        mask, taken = self.single(action_mask(seen.obs)), self.single(actions)
+        logprobs, entropy = self.distribution.logprob_entropy(head_of(params, features["actor"]), taken, mask)
+        values = value_of(params, features[self.valuing])
+        return self.as_rows(logprobs, seen), self.as_rows(entropy, seen), self.as_rows(values, seen)
+
+    def values(self, params: Params, seen: Seen) -> Any:
+        return self.as_rows(value_of(params, self.features_of(params, self.valuing, seen)), seen)
+
+    def next_values(self, params: Params, seen: Seen, next_obs: Any) -> Any:
+        network, own = self.critic, params[self.valuing]
         assert network.initial_carry is None, "traced_values gives its carries"
-        features = network.apply(params[valuing], single(next_obs))
+        features = network.apply(own, self.single(next_obs))
         if network.step is not None:
-            features = network.step(params[valuing], features_of(params, valuing, seen), features)
-        return as_rows(value_of(params, features), seen)
+            features = network.step(own, self.features_of(params, self.valuing, seen), features)
+        return self.as_rows(value_of(params, features), seen)
 
-    def traced_values(params: Params, seen: Seen) -> tuple[Any, After | None]:
-        if networks[valuing].initial_carry is None:
-            return values(params, seen), None
-        features, after = along(params, valuing, seen, trace=True)
-        return as_rows(value_of(params, features), seen), after
+    def traced_values(self, params: Params, seen: Seen) -> tuple[Any, After | None]:
+        if self.critic.initial_carry is None:
+            return self.values(params, seen), None
+        features, after = self.along(params, self.valuing, seen, trace=True)
+        return self.as_rows(value_of(params, features), seen), after
 
-    def values_after(params: Params, carry: Any, next_obs: Any) -> Any:
-        network = networks[valuing]
-        return value_of(params, advance(network, params[valuing], carry, network.apply(params[valuing], next_obs))[0])
+    def values_after(self, params: Params, carry: Any, next_obs: Any) -> Any:
+        network, own = self.critic, params[self.valuing]
+        return value_of(params, advance(network, own, carry, network.apply(own, next_obs))[0])
 
-    def piece_carries(params: Params, seen: Seen, length: int) -> Carry:
+    def piece_carries(self, params: Params, seen: Seen, length: int) -> Carry:
         ends = range(length - 1, seen.is_first.shape[1] - 1, length)  # the first piece begins with the rollout
         pieces = {}
-        for name in remembering:
-            after = along(params, name, seen, trace=True)[1]
+        for name in self.remembering:
+            after = self.along(params, name, seen, trace=True)[1]
             assert after is not None
             carries = [carry_of(seen.carry, name), *(after(t) for t in ends)]
             pieces[name] = joined(jax.tree.map(lambda *parts: jnp.stack(parts, axis=1), *carries))
         return prefixed(pieces)
-
-    return ActorCritic(
-        init,
-        first_carry,
-        action,
-        evaluate,
-        values,
-        next_values,
-        traced_values,
-        values_after,
-        piece_carries,
-        bool(remembering),
-        width,
-    )
 
 
 def head_of(params: Params, features: Any) -> Parameters:

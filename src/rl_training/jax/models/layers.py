@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.numerics.encoding import encode_leaf_numpy
-from rl_training.numerics.initial_weights import weight_matrix
+from rl_training.numerics.initial_weights import Draw, weight_matrix
 from rl_training.types import BoxSpec, DiscreteSpec, LeafSpec, MultiDiscreteSpec
 
 Params = dict[str, Any]
@@ -40,9 +40,17 @@ def library(x: Any) -> Any:
 # -- linear layers ----------------------------------------------------------------------------------------------------
 
 
-def linear(rng: np.random.Generator, inputs: int, outputs: int, *, kind: str = "orthogonal", gain: float) -> Params:
+def linear(
+    rng: np.random.Generator,
+    inputs: int,
+    outputs: int,
+    *,
+    kind: str = "orthogonal",
+    gain: float,
+    draw: Draw = weight_matrix,
+) -> Params:
     """Initial weight (inputs, outputs) and zero bias. Stored the other way round, XLA would transpose at every step."""
-    weight = np.ascontiguousarray(weight_matrix(rng, outputs, inputs, kind, gain).T)
+    weight = np.ascontiguousarray(draw(rng, outputs, inputs, kind, gain).T)
     return {"weight": weight, "bias": np.zeros(outputs, np.float32)}
 
 

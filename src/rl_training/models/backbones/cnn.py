@@ -31,7 +31,7 @@ from rl_training.numerics.images import (
     only_image,
     plan_sizes,
 )
-from rl_training.numerics.initial_weights import GAINS, weight_matrix
+from rl_training.numerics.initial_weights import GAINS, projection_matrix, weight_matrix
 from rl_training.types import SpaceSpec
 
 RELU_GAIN = GAINS["relu"]
@@ -84,7 +84,8 @@ class ImageEncoder(nn.Module):
                 layers += [conv2d(rng, channels, plan, kind), nn.ReLU()]
             self.convolutions = nn.Sequential(*layers)
         self.out_features = FEATURES[encoder] if features is None else features
-        self.projection = linear(rng, math.prod(sizes[-1]), self.out_features, kind=kind, gain=RELU_GAIN)
+        width = math.prod(sizes[-1])
+        self.projection = linear(rng, width, self.out_features, kind=kind, gain=RELU_GAIN, draw=projection_matrix)
 
     def forward(self, images: Tensor) -> Tensor:
         first, *rest = cast(nn.Sequential, self.convolutions)

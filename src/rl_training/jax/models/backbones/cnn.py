@@ -30,7 +30,7 @@ from rl_training.numerics.images import (
     impala_sizes,
     plan_sizes,
 )
-from rl_training.numerics.initial_weights import GAINS, weight_matrix
+from rl_training.numerics.initial_weights import GAINS, projection_matrix, weight_matrix
 from rl_training.types import BoxSpec, ConfigError, SpaceSpec
 
 NATURE = {"channels": (32, 64, 64), "kernels": (8, 4, 3), "strides": (4, 2, 1)}
@@ -127,7 +127,9 @@ def image_encoder(
                 params |= named(layer, stage_weights(rng, channels, IMPALA_FILTERS[i], kind))
             else:
                 params |= named(layer, convolution_weights(rng, channels, plan[i], kind))
-        return params | named("projection", linear(rng, width, outputs, kind=kind, gain=RELU_GAIN))
+        return params | named(
+            "projection", linear(rng, width, outputs, kind=kind, gain=RELU_GAIN, draw=projection_matrix)
+        )
 
     def apply(params: Params, images: Any) -> Any:
         x, scale = channels_last(images, layout), layout.scale
