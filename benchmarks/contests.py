@@ -242,6 +242,51 @@ REPLAY_PRIORITIZED = Contest(
     ),
 )
 
+# -- collecting beside learning ---------------------------------------------------------------------------------------
+
+WAITING_PPO: dict[str, Any] = {
+    "algo": "ppo",
+    "env": "WaitingCartPole",
+    "hparams": {"num_steps": 32, "num_epochs": 16, "num_minibatches": 4, "learning_rate": 2.5e-4},
+    "hidden_dims": [1024, 1024],
+    "warmup": 256,
+    "total_timesteps": 2304,
+}
+WAITING_SAC: dict[str, Any] = {
+    "algo": "sac",
+    "env": "WaitingPendulum",
+    "hparams": {"learning_starts": 256, "batch_size": 256, "updates_per_step": 0.7},
+    "hidden_dims": [256, 256],
+    "warmup": 768,
+    "total_timesteps": 2816,
+}
+
+
+def overlap_contest(name: str, settings: dict[str, Any], learning: str) -> Contest:
+    """A run with `env.overlap` beside the same run without it, where learning is about as dear as collecting."""
+    run = ("benchmarks/overlap.py", "{settings}")
+    return Contest(
+        name=name,
+        title=f"Overlapped collection, {settings['algo'].upper()}",
+        text=f"Env steps per second of the training loop in 4 environments, each of which waits 5 ms in every step; "
+        f"{learning}, so that learning takes about as long as collecting (the ratio is in the table), one thread each. "
+        "No gain is possible beyond (collecting + learning) / the longer of the two.",
+        measures=(
+            Measure("env_steps_per_second", "env steps/s", "higher", 1, goal=1.5),
+            Measure("learning_per_collecting", "learning / collecting, seconds", None, 2),
+            Measure("cpu_us_per_step", "CPU µs per step", None),
+            Measure("peak_mb", "peak memory, MB"),
+        ),
+        contestants=(
+            Contestant("env.overlap: true", run, settings={"overlap": True}),
+            Contestant("env.overlap: false", run, peer=True, settings={"overlap": False}),
+        ),
+        settings={"num_envs": 4, **settings},
+        quick={"warmup": 256, "total_timesteps": 1024},
+        rival="the same run without it",
+    )
+
+
 # -- the JAX lane -----------------------------------------------------------------------------------------------------
 
 COMPILED = Contestant(
@@ -373,6 +418,8 @@ CONTESTS = {
         SOLVE,
         REPLAY,
         REPLAY_PRIORITIZED,
+        overlap_contest("overlap_ppo", WAITING_PPO, "16 epochs on 128 rows with 1024×1024 networks"),
+        overlap_contest("overlap_sac", WAITING_SAC, "0.7 updates per step, batches of 256, 256×256"),
         jax_ppo_contest("jax_ppo_cartpole", 4),
         jax_ppo_contest("jax_ppo_cartpole_16", 16),
         JAX_TWO_SEEDS,

@@ -112,6 +112,15 @@ class Guard:
         self.seconds = 0.0
         """Time spent in checks, measured with `clock`; logged as time/guard_seconds."""
 
+    def take_seconds(self) -> float:
+        """The time spent in checks since this was last called."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+    def add_seconds(self, seconds: float) -> None:
+        """Count time that was spent in the checks of another guard of the run."""
+        self.seconds += seconds
+
     def every_step(self, device: str) -> bool:
         """Whether gradients on `device` are checked before each optimiser step: not where that stalls the device."""
         return self.level == "full" or (self.level == "cheap" and device == "cpu")

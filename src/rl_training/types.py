@@ -22,7 +22,7 @@ Carry = dict[str, Array]
 Batch = dict[str, Any]
 """What an algorithm learns from. A rollout: obs actions rewards terminated truncated is_first valid (T, N, ...),
 final_obs (K, ...) with final_index (K,) into the flat T*N rows that ended an episode, last_obs (N, ...),
-initial_carry, and whatever `ActResult.extras` the policy gave."""
+initial_carry, and whatever `ActResult.extras` the policy gave; with `env.overlap` also acting_policy."""
 Metrics = dict[str, Any]
 """Flat names to scalars; tensors are allowed, only the logger calls `float()`."""
 StateDict = dict[str, Any]
@@ -30,6 +30,9 @@ StateDict = dict[str, Any]
 
 ACTION_MASK = "action_mask"
 """Reserved observation key: 1 where an action is allowed. Encoders and normalisers skip it; policies read it."""
+ACTING_POLICY = "acting_policy"
+"""Key of a rollout that an earlier policy collected (`env.overlap`): the state of that policy, as its `state_dict` gave
+it. Log-probabilities of the actions are to be taken from it."""
 RESTART_INFO = "worker_restart"
 """Info key that a vector environment sets on the rows whose worker died and was restarted during the step: these rows
 hold no transition."""

@@ -36,6 +36,13 @@ def test_conforms_with_normalisation(algo: str):
     assert check_algorithm(algo, environments=environments, config={**NARROW, **NORMALIZED}).trained_on
 
 
+@pytest.mark.parametrize("algo", NAMES)
+def test_conforms_with_overlapped_collection(algo: str):
+    environments = ["CartPole-v1", "Pendulum-v1", "RLProbe/DictObs-v0"]
+    config = {**NARROW, "env": {"overlap": True, **NORMALIZED["env"]}}
+    assert check_algorithm(algo, environments=environments, config=config).trained_on
+
+
 RAINBOW = {"dueling": True, "n_step": 3, "prioritized": True, "distribution": "c51", "noisy": True, "atoms": 5}
 
 

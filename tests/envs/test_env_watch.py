@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from rl_training.config.schema import EnvConfig
 from rl_training.envs.factory import EnvThunk, make_env
 from rl_training.envs.vector.sync import ResumableSyncVectorEnv
-from rl_training.envs.watch import EnvWatch
+from rl_training.envs.watch import EnvWatch, stepping_for
 
 SECONDS = 0.2
 
@@ -64,3 +65,23 @@ def test_many_quick_calls_are_not_one_slow_one(capfd: pytest.CaptureFixture[str]
         while time.monotonic() < deadline:
             env.step(0)
     assert capfd.readouterr().err == ""
+
+
+def test_a_thread_that_steps_for_the_watched_one_is_watched_too(capfd: pytest.CaptureFixture[str]) -> None:
+    """With overlapped collection the environments are stepped in a thread of their own."""
+    vector = ResumableSyncVectorEnv([EnvThunk(SlowEnv, EnvConfig(kwargs={"slow": "step"}), index=0)])
+    vector.reset()
+    watched = threading.get_ident()
+
+    def collect() -> None:
+        with stepping_for(watched):
+            vector.step(np.zeros(1, np.int64))
+
+    for helps in (True, False):
+        thread = threading.Thread(target=collect if helps else lambda: vector.step(np.zeros(1, np.int64)))
+        with EnvWatch(SECONDS):
+            thread.start()
+            thread.join()
+        lines = capfd.readouterr().err.splitlines()
+        assert lines == (["environment 0 ('SlowEnv') has been in step() for 0 s"] if helps else [])
+    vector.close()

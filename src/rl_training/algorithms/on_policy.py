@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +32,7 @@ from rl_training.numerics.gsde import due, first_draws
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
 from rl_training.numerics.returns import explained_variance, gae
 from rl_training.types import (
+    ACTING_POLICY,
     ACTION_MASK,
     ActResult,
     Array,
@@ -102,6 +104,10 @@ class ActorCriticPolicy(NetworkPolicy):
         return {
             name: to_device(value, self.device) for name, value in carry.items() if name.partition("/")[0] in owners
         }
+
+    def seen(self, rows: Obs) -> TensorObs:
+        """Raw observations (B, ...) as the network sees them: normalised, on the device."""
+        return as_tensors(self.normalize(rows), self.device)
 
     def _with_new_draws(
         self, head: StateDependentGaussianHead, carry: Carry, is_first: Array, rng: np.random.Generator
@@ -193,28 +199,52 @@ class OnPolicyAlgorithm:
     def __init__(self, ctx: BuildContext, hp: OnPolicyHparams) -> None:
         self.ctx = ctx
         self.hp = hp
-        self.policy = ActorCriticPolicy(ctx, hp)
+        self.policy = self.build_policy()
         self.network = self.policy.network
         self.optimizer = build_optimizer(self.policy.parameters, hp.optimizer, eps=hp.adam_eps)
         self.reward_normalizer = RewardNormalizer(hp.gamma, ctx.num_envs) if ctx.normalize_reward else None
         self.check_every_step = ctx.guard.every_step(ctx.device)
 
+    def build_policy(self) -> ActorCriticPolicy:
+        """A policy with initial weights: the one that learns, and with `env.overlap` a copy of the one that acted."""
+        return ActorCriticPolicy(self.ctx, self.hp)
+
+    @cached_property
+    def _earlier_policy(self) -> ActorCriticPolicy:
+        return self.build_policy()
+
+    def acting_policy(self, batch: Batch) -> ActorCriticPolicy:
+        """The policy that collected a rollout: the present one, or the earlier one whose state the batch brings."""
+        state = batch.get(ACTING_POLICY)
+        if state is None:
+            return self.policy
+        self._earlier_policy.load_state_dict(state)
+        return self._earlier_policy
+
     def prepare(self, batch: Batch) -> Rollout:
-        """Values, log-probabilities, advantages and returns of a rollout under the current network."""
+        """Values, log-probabilities, advantages and returns of a rollout under the policy that acted; observations as
+        the current network sees them."""
         if self.network.memories:
             return self._prepare_pieces(batch)
         rewards = self._scaled_rewards(batch)
         num_steps, num_envs = rewards.shape
-        obs = as_tensors(self.policy.normalize(flat_rows(batch["obs"])), self.policy.device)
+        acting, rows = self.acting_policy(batch), flat_rows(batch["obs"])
+        seen = acting.seen(rows)
         actions = to_device(flat_rows(batch["actions"]), self.policy.device)
         with torch.no_grad():
-            logprobs, _, values = self.network(obs, actions)
+            logprobs, _, values = acting.network(seen, actions)
         value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
-        advantages, returns = self._gae(batch, rewards, value_rows, self._next_values(batch, value_rows))
+        advantages, returns = self._gae(batch, rewards, value_rows, self._next_values(batch, acting, value_rows))
+        obs = self._current(seen, acting, rows)
         rollout = Rollout(obs, actions, logprobs, values, self._flat(advantages), self._flat(returns))
         if not batch["valid"].all():
             rollout = rollout.rows(to_device(np.flatnonzero(batch["valid"]), self.policy.device))
         return rollout
+
+    def _current(self, seen: TensorObs, acting: ActorCriticPolicy, rows: Obs) -> TensorObs:
+        """Observations as the current network sees them: as the acting one did, unless the statistics have moved."""
+        moved = acting is not self.policy and self.policy.normalizer is not None
+        return self.policy.seen(rows) if moved else seen
 
     def _gae(self, batch: Batch, rewards: Array, values: Array, next_values: Array) -> tuple[Array, Array]:
         return gae(
@@ -232,14 +262,16 @@ class OnPolicyAlgorithm:
         """`prepare` for networks with memory: one pass along the rollout, then cut into pieces of `sequence_length`."""
         rewards, device = self._scaled_rewards(batch), self.policy.device
         num_steps, num_envs = rewards.shape
-        obs = as_tensors(self.policy.normalize(flat_rows(batch["obs"])), device)
+        acting, rows = self.acting_policy(batch), flat_rows(batch["obs"])
+        seen = acting.seen(rows)
         actions = to_device(flat_rows(batch["actions"]), device)
         is_first, valid = (to_device(batch[name], device) for name in ("is_first", "valid"))
         carry = self.policy.memory_of(batch["initial_carry"])
         with torch.no_grad():
-            (logprobs, _, values), traces = self.network.follow(obs, actions, carry, is_first)
-            edge = as_tensors(self.policy.normalize(concatenate_rows(batch["last_obs"], batch["final_obs"])), device)
-            edge_values = self.network.next_values(edge, self._edge_carry(batch, traces)).cpu().numpy()
+            (logprobs, _, values), traces = acting.network.follow(seen, actions, carry, is_first)
+            edge = acting.seen(concatenate_rows(batch["last_obs"], batch["final_obs"]))
+            edge_values = acting.network.next_values(edge, self._edge_carry(batch, traces)).cpu().numpy()
+        obs = self._current(seen, acting, rows)
         value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
         next_values = self._with_edges(batch, value_rows, edge_values)
         advantages, returns = self._gae(batch, rewards, value_rows, next_values)
@@ -296,11 +328,11 @@ class OnPolicyAlgorithm:
         self.reward_normalizer.update(rewards, ends, batch["valid"])
         return self.reward_normalizer.scale(rewards)
 
-    def _next_values(self, batch: Batch, values: Array) -> Array:
+    def _next_values(self, batch: Batch, acting: ActorCriticPolicy, values: Array) -> Array:
         """V of every row's true next observation: the row below, or the final one where an episode ended."""
         edge = concatenate_rows(batch["last_obs"], batch["final_obs"])
         with torch.no_grad():
-            edge_values = self.network.values(as_tensors(self.policy.normalize(edge), self.policy.device)).cpu().numpy()
+            edge_values = acting.network.values(acting.seen(edge)).cpu().numpy()
         return self._with_edges(batch, values, edge_values)
 
     @staticmethod

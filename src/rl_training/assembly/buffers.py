@@ -44,8 +44,8 @@ def rollout_sizes(cfg: TrainConfig, spaces: Spaces, num_steps: int) -> dict[str,
     }
 
 
-def build_rollout_buffer(cfg: TrainConfig, spaces: Spaces, num_steps: int) -> RolloutBuffer:
-    """The buffer of an on-policy algorithm: the package's, or the class that `buffer.type` names."""
+def build_rollout_buffer(cfg: TrainConfig, spaces: Spaces, num_steps: int, *, count: int = 1) -> RolloutBuffer:
+    """The buffer of an on-policy algorithm: the package's, or the class that `buffer.type` names; one of `count`."""
     sizes = rollout_sizes(cfg, spaces, num_steps)
     kind = buffers.get(cfg.buffer.type or "rollout")
     if not (isinstance(kind, type) and issubclass(kind, RolloutBuffer)):
@@ -55,7 +55,7 @@ def build_rollout_buffer(cfg: TrainConfig, spaces: Spaces, num_steps: int) -> Ro
         )
     check_call(kind, f"buffer '{cfg.buffer.type}'", kwargs=sizes)
     obs_row, action_row = (row_bytes(*layout(space)) for space in spaces)
-    check_rollout_memory(num_steps, cfg.env.num_envs, obs_row + action_row + ROLLOUT_ROW)
+    check_rollout_memory(num_steps, cfg.env.num_envs, count * (obs_row + action_row + ROLLOUT_ROW))
     return kind(**sizes)
 
 

@@ -19,6 +19,7 @@ from rl_training.assembly.buffers import (
     compiled_replay_size,
     rollout_sizes,
 )
+from rl_training.assembly.devices import as_many_threads
 from rl_training.assembly.environments import EnvFn
 from rl_training.assembly.lanes import check_supported, lane_of
 from rl_training.config.schema import TrainConfig
@@ -34,12 +35,14 @@ from rl_training.registry import environments
 from rl_training.runs.budgets import Budget
 from rl_training.runs.spaces import Spaces
 from rl_training.seeding import Streams
+from rl_training.training.ahead import Frozen
 from rl_training.training.collector import Collector
 from rl_training.training.contract import replay_terms, rollout_length
 from rl_training.training.host import HostTrainer
 from rl_training.training.loop import RunSettings
 from rl_training.training.off_policy import OffPolicyTrainer
 from rl_training.training.on_policy import OnPolicyTrainer
+from rl_training.training.overlap import Beside, OverlappedOffPolicyTrainer, OverlappedOnPolicyTrainer
 from rl_training.types import Algorithm, ConfigError, Progress, SpaceSpec
 
 if TYPE_CHECKING:
@@ -83,6 +86,8 @@ class HostParts:
     settings: RunSettings
     wrap: Wrap
     """Gives the algorithm that the trainer is to use, for instance the same one with its calls checked."""
+    beside: Beside | None
+    """What collects while the algorithm learns; None without `env.overlap`."""
 
 
 def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None, wrap: Wrap = lambda algorithm: algorithm) -> HostTrainer:
@@ -97,19 +102,32 @@ def build_host(cfg: TrainConfig, env_fn: EnvFn | None = None, wrap: Wrap = lambd
         warn_of_images(cfg, spaces[0])
         algorithm = build_algorithm(cfg, spec, hparams, *spaces, guard)
         rng, info_keys = Streams(cfg.seed)("actions"), cfg.logging.info_keys
-        collector = Collector(env, algorithm.policy, rng, info_keys=info_keys, guard=guard)
+        beside = build_beside(cfg, spec, hparams, spaces) if cfg.env.overlap else None
+        acting, watching = (algorithm.policy, guard) if beside is None else (beside.frozen.policy, beside.frozen.guard)
+        collector = Collector(env, acting, rng, info_keys=info_keys, guard=watching)
         settings = settings_of(cfg, guard, spaces)
-        parts = HostParts(cfg, env_fn, hparams, algorithm, collector, settings, wrap)
+        parts = HostParts(cfg, env_fn, hparams, algorithm, collector, settings, wrap, beside)
         return build_off_policy(parts) if spec.kind == "off_policy" else build_on_policy(parts)
     except BaseException:
         env.close()
         raise
 
 
+def build_beside(cfg: TrainConfig, spec: AlgorithmSpec, hparams: Any, spaces: Spaces) -> Beside:
+    """A second algorithm, of which only the policy is used: it acts with the weights that it is given."""
+    guard = Guard(cfg.monitor.checks, Progress())
+    second = build_algorithm(cfg, spec, hparams, *spaces, guard)
+    warmup = replay_terms(second, hparams).warmup if spec.kind == "off_policy" else second.policy
+    return Beside(Frozen(second.policy, warmup, guard), as_many_threads())
+
+
 def build_on_policy(parts: HostParts) -> OnPolicyTrainer:
-    num_steps = rollout_length(parts.hparams)
-    buffer = build_rollout_buffer(parts.cfg, parts.settings.spaces, num_steps)
-    return OnPolicyTrainer(parts.wrap(parts.algorithm), parts.collector, buffer, num_steps, parts.settings)
+    num_steps, algorithm = rollout_length(parts.hparams), parts.wrap(parts.algorithm)
+    count = 1 if parts.beside is None else 2
+    buffers = [build_rollout_buffer(parts.cfg, parts.settings.spaces, num_steps, count=count) for _ in range(count)]
+    if parts.beside is None:
+        return OnPolicyTrainer(algorithm, parts.collector, buffers[0], num_steps, parts.settings)
+    return OverlappedOnPolicyTrainer(algorithm, parts.collector, buffers, num_steps, parts.settings, parts.beside)
 
 
 def build_off_policy(parts: HostParts) -> OffPolicyTrainer:
@@ -120,8 +138,10 @@ def build_off_policy(parts: HostParts) -> OffPolicyTrainer:
     if cfg.env.normalize_obs or cfg.env.normalize_reward:
         block = RolloutBuffer(**rollout_sizes(cfg, settings.spaces, block_steps(cfg.env.num_envs)))
     anneal = annealing(terms.options, buffer, settings.guard.progress, cfg.training.total_timesteps)
-    algorithm = parts.wrap(parts.algorithm)
-    return OffPolicyTrainer(algorithm, parts.collector, buffer, terms, settings, block=block, anneal=anneal)
+    algorithm, collector, beside = parts.wrap(parts.algorithm), parts.collector, parts.beside
+    if beside is None:
+        return OffPolicyTrainer(algorithm, collector, buffer, terms, settings, block=block, anneal=anneal)
+    return OverlappedOffPolicyTrainer(algorithm, collector, buffer, terms, settings, beside, block=block, anneal=anneal)
 
 
 def warn_of_images(cfg: TrainConfig, observation_space: SpaceSpec) -> None:

@@ -38,13 +38,14 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         replay_bytes = memory_bytes(buffer)
         frames = image_bytes(buffer, trainer.spaces[0], rollout)
         arithmetic = cost_of_networks(cfg, trainer)
+        ahead_bytes = bytes_ahead(trainer, rollout * (obs_row + action_row + 8)) if cfg.env.overlap else 0
     finally:
         trainer.close()
     training = cfg.training
     updates = -(-training.total_timesteps // rollout)
     env_steps = training.total_timesteps if schedule else updates * rollout
     evaluations = times(updates, rollout, training.eval_steps) + training.eval_at_start
-    checkpoint = array_bytes(state)
+    checkpoint = array_bytes(state) + ahead_bytes
     forever = env_steps // cfg.checkpoint.keep_every if cfg.checkpoint.keep_every else 0
     kept = cfg.checkpoint.keep_last + int(cfg.checkpoint.keep_best) + forever
     rows = times(updates, rollout, cfg.logging.log_frequency) if cfg.logging.log_frequency else updates
@@ -56,7 +57,7 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         "updates": schedule.owed(0, env_steps) if schedule else updates,
         "evaluations": evaluations if training.num_eval_episodes else 0,
         "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
-        "buffer_bytes": replay_bytes or rollout * (obs_row + action_row + 8),
+        "buffer_bytes": (replay_bytes or rollout * (obs_row + action_row + 8)) + ahead_bytes,
         **({"image_bytes": frames} if frames else {}),
         "memory_bytes": resident + 2 * checkpoint + (replay_bytes or rollout * (3 * obs_row + 2 * action_row + 60)),
         "disk_bytes": kept * checkpoint + SEGMENT_COPIES * replay_bytes + rows * METRICS_PER_ROW * BYTES_PER_METRIC,
@@ -78,6 +79,13 @@ def image_bytes(buffer: Any, space: SpaceSpec, rollout: int) -> int:
     if isinstance(buffer, FrameReplayBuffer):
         return int(buffer.frames.nbytes)
     return row * (2 * buffer.capacity if isinstance(buffer, ReplayBuffer) else rollout)
+
+
+def bytes_ahead(trainer: Trainer, rollout_bytes: int) -> int:
+    """What `env.overlap` holds besides: a second rollout, or a block with the next observations too, and the state of
+    the policy that acted."""
+    steps = rollout_bytes if trainer.schedule is None else 2 * rollout_bytes
+    return steps + array_bytes(trainer.parts()["policy"].state_dict())
 
 
 def times(updates: int, rollout: int, every: int) -> int:

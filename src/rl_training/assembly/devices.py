@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from rl_training.config.schema import TrainConfig
@@ -60,3 +60,11 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def as_many_threads() -> Callable[[], None]:
+    """What gives another thread the number of torch threads that this one has: OpenMP counts them per thread."""
+    import torch
+
+    count = torch.get_num_threads()
+    return lambda: torch.set_num_threads(count)

@@ -84,6 +84,9 @@ class EnvConfig:
     """Scale rewards by the running standard deviation of the discounted return; logs keep raw rewards."""
     frame_stack: int = 1
     """Stack the last n observations along a new first axis; 1 does not stack."""
+    overlap: bool = False
+    """Collect the next rollout (or block of 256 env steps, with replay) while the learner works on this one, with the
+    policy from before this update; pays where environments are as slow as learning (torch)."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_envs", low=1, high=MAX_PARTS)
@@ -376,6 +379,11 @@ class TrainConfig:
             raise ConfigError(f"device must be auto, cpu, mps, cuda or cuda:N, not {self.device!r}")
         if self.version != CONFIG_VERSION:
             raise ConfigError(f"version must be {CONFIG_VERSION}, not {self.version!r}")
+        if self.env.overlap and self.backend == "jax":
+            raise ConfigError(
+                "env.overlap is for backend: torch; with jax, collecting and learning take turns in the host lane "
+                "and are one program in the compiled lane: set env.overlap: false"
+            )
         self._fill_hparams()
         self._match_buffer_to_rollout()
         if isinstance(self.hparams, Minibatched):

@@ -31,6 +31,7 @@ SEALED: Mapping[str, str] = {
     "env.normalize_obs": "the inputs of the network",
     "env.normalize_reward": "the inputs of the losses",
     "env.frame_stack": "the inputs of the network",
+    "env.overlap": "which policy collects a rollout, and what a checkpoint holds",
     "hparams": "the learning rule",
     "network": "the function approximator",
     "buffer": "the training data",

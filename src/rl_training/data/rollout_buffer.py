@@ -28,7 +28,10 @@ from rl_training.data.storage import (
 )
 from rl_training.numerics.returns import gae
 from rl_training.seeding import stream
-from rl_training.types import Array, Batch, Carry, Obs, VectorStep
+from rl_training.types import Array, Batch, Carry, Obs, StateDict, VectorStep
+
+_COLLECTED = ("obs", "actions", "rewards", "dones", "truncated", "is_first", "valid")
+"""Fields that a collector fills."""
 
 
 class _Field:
@@ -91,7 +94,7 @@ class RolloutBuffer:
         self._extras: dict[str, Tree] = {}
         self._last_obs = allocate((num_envs,), *self.layout.obs, device)
         self._empty_final = allocate((0,), *self.layout.obs)
-        for name in ("obs", "actions", "rewards", "dones", "truncated", "is_first", "valid"):
+        for name in _COLLECTED:
             self._field(name)
         write(self._arrays["valid"], ..., True)
         self.begin(self._last_obs, {})
@@ -176,6 +179,33 @@ class RolloutBuffer:
             raise ValueError(f"a policy's extra cannot be called '{name}': a rollout batch has that key already")
         return allocate((self.num_steps,), value.shape, value.dtype, self.device)
 
+    def state_dict(self) -> StateDict:
+        """The rollout so far; only one that waits to be learnt from is saved (`env.overlap`)."""
+        stored = slice(self._position)
+        final_obs, final_index = self._finals()
+        state = {
+            "fields": {name: read(self._field(name), stored) for name in _COLLECTED},
+            "extras": {name: array[stored] for name, array in self._extras.items()},
+            "last_obs": self._last_obs,
+            "final_obs": final_obs,
+            "final_index": final_index,
+            "initial_carry": self._initial_carry,
+        }
+        return state if self.device is None else _on_host(state)
+
+    def load_state_dict(self, state: StateDict, /) -> None:
+        self.begin(self._last_obs, state["initial_carry"])
+        length = len(state["fields"]["rewards"])
+        for name in _COLLECTED:
+            write(self._field(name), slice(length), state["fields"][name])
+        self._extras = {name: self._allocate_extra(name, value[0]) for name, value in state["extras"].items()}
+        for name, array in self._extras.items():
+            write(array, slice(length), state["extras"][name])
+        write(self._last_obs, ..., state["last_obs"])
+        if len(state["final_index"]):
+            self._final_obs, self._final_index = [state["final_obs"]], [np.array(state["final_index"])]
+        self._position = length
+
     # -- for custom training loops ------------------------------------------------------------------------------------
 
     def compute_returns_and_advantages(
@@ -222,3 +252,8 @@ class RolloutBuffer:
             array = allocate((self.num_steps, self.num_envs), *self._fields[name], self.device)
             self._arrays[name] = array
         return array
+
+
+def _on_host(state: Any) -> Any:
+    """Nested dicts of tensors and arrays as arrays."""
+    return {key: _on_host(value) for key, value in state.items()} if isinstance(state, dict) else to_numpy(state)

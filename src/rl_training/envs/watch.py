@@ -1,7 +1,8 @@
 """Watchdog for environments in this process: names one whose constructor, reset or step hangs, once per call.
 
-A background thread samples the stack of the training thread once a second, at no cost to the loop. It interrupts
-nothing: signals end a run that hangs (see `system/signals.py`), and workers have timeouts of their own.
+A background thread samples the stack of the training thread, and of a thread that steps environments for it, once a
+second, at no cost to the loop. It interrupts nothing: signals end a run that hangs (see `system/signals.py`), and
+workers have timeouts of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -28,9 +30,22 @@ CALLS: dict[CodeType, str] = {
     EpisodeLog.step.__code__: "step()",
 }
 
+_helpers: dict[int, int] = {}
+"""Threads that step environments for another one: their identifiers, with that of the other thread."""
+
+
+@contextmanager
+def stepping_for(thread: int) -> Iterator[None]:
+    """Inside, this thread steps environments for `thread`, and is watched with it."""
+    _helpers[threading.get_ident()] = thread
+    try:
+        yield
+    finally:
+        del _helpers[threading.get_ident()]
+
 
 class EnvWatch:
-    """Context manager around code that builds and steps environments in this thread."""
+    """Context manager around code that builds and steps environments in this thread, or in one that helps it."""
 
     def __init__(self, notice_seconds: float | None = None) -> None:
         self.notice_seconds = NOTICE_SECONDS if notice_seconds is None else notice_seconds
@@ -53,13 +68,20 @@ class EnvWatch:
         since, named = 0.0, False
         while not self._stop.wait(min(LOOK_SECONDS, self.notice_seconds / 4)):
             # a call is identified by its frame object: the next call of the same function has another one
-            frame = env_call(sys._current_frames().get(self._watched))
+            frame = self._env_call()
             now = time.monotonic()
             if frame is not seen:
                 seen, since, named = frame, now, False
             elif frame is not None and not named and now - since >= self.notice_seconds:
                 named = True
                 say_slow(*describe_call(frame), now - since)
+
+    def _env_call(self) -> FrameType | None:
+        """The environment call that the watched thread or one of its helpers is in."""
+        frames = sys._current_frames()
+        helpers = [helper for helper, thread in list(_helpers.items()) if thread == self._watched]
+        calls = (env_call(frames.get(thread)) for thread in (self._watched, *helpers))
+        return next((call for call in calls if call is not None), None)
 
 
 def env_call(frame: FrameType | None) -> FrameType | None:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
 
+from rl_training.training.ahead import Ahead
 from rl_training.training.collector import Collector, CollectStats
-from rl_training.training.loop import RunSettings, Trainer
-from rl_training.types import Algorithm, Batch, ConfigError, Metrics, Stateful, UpdateResult, VectorStep
+from rl_training.training.loop import NOTHING, RunSettings, Trainer
+from rl_training.types import (
+    Algorithm,
+    Batch,
+    CheckpointError,
+    ConfigError,
+    Metrics,
+    Progress,
+    StateDict,
+    Stateful,
+    UpdateResult,
+    VectorStep,
+)
 
 Update = Callable[[Batch], UpdateResult]
 
@@ -29,6 +41,9 @@ class ResumableEnv(Stateful, Protocol):
 class HostTrainer(Trainer):
     """Collects with an algorithm's policy and learns with its update; a subclass says when."""
 
+    ahead: Ahead[Any] | None = None
+    """Collects while the learner works, in the trainers of `overlap.py`."""
+
     def __init__(self, algorithm: Algorithm, collector: Collector, settings: RunSettings) -> None:
         super().__init__(algorithm, settings)
         self.collector = collector
@@ -40,7 +55,7 @@ class HostTrainer(Trainer):
         self.update = wrap(self.update)
 
     def watch_steps(self, look: Callable[[VectorStep], None]) -> None:
-        """Show every step of the environments to `look` from now on."""
+        """Show every step of the environments to `look` from now on; with `env.overlap` in the thread that collects."""
         self.collector.watch(look)
 
     @property
@@ -52,19 +67,57 @@ class HostTrainer(Trainer):
         """Collect and learn once; `num_steps` replaces the usual number of steps per environment."""
 
     def parts(self) -> dict[str, Stateful]:
+        ahead: dict[str, Stateful] = {} if self.ahead is None else {"ahead": self.ahead}
         return {
             "policy": self.algorithm.policy,
             "algorithm": self.algorithm,
             "collector": self.collector,
             "env": self.env,
+            **ahead,
             "progress": self.progress,
         }
 
+    def load_state_dict(self, state: dict[str, StateDict], /, beside: Mapping[str, Stateful] = NOTHING) -> None:
+        if self.ahead is None and state.get("ahead"):
+            raise CheckpointError(
+                "the checkpoint holds steps that were collected ahead and not learnt from yet; they need "
+                "env.overlap: true, with which it was saved"
+            )
+        super().load_state_dict(state, beside)
+
+    def drop_open_episodes(self, parts: Iterable[Stateful]) -> None:
+        """What was collected ahead continues the episodes that the learner knows: there they end later, behind it."""
+        if self.ahead is None or self.ahead.pending is None:
+            super().drop_open_episodes(parts)
+            return
+        self.ahead.break_off()
+        learners = self.learning_parts()
+        super().drop_open_episodes(part for part in parts if all(part is not learner for learner in learners))
+
+    def end_broken_off(self) -> None:
+        """Where the environments could not go on behind what was just learnt from, end its open episodes there."""
+        if self.ahead is not None and self.ahead.was_broken_off():
+            super().drop_open_episodes(self.learning_parts())
+
+    def learning_parts(self) -> list[Stateful]:
+        """The parts that have seen what was learnt from, and nothing that was collected since."""
+        parts = self.parts()
+        return [parts[name] for name in ("algorithm", "buffer") if name in parts]
+
+    def is_enough(self, progress: Progress) -> bool:
+        """Whether the budget of the run, where it has one, is spent at `progress`."""
+        return bool(self.total_timesteps) and self.budget_spent(self.total_timesteps, progress)
+
     def close(self) -> None:
-        self.env.close()
+        if self.ahead is None:
+            self.env.close()
+        else:
+            self.ahead.close(self.env.close)
 
     def finish_step(self, stats: CollectStats, learnt: Metrics) -> Metrics:
         """Account for what was collected in a train step; gives the metrics of the step."""
+        if self.ahead is not None:
+            self.guard.add_seconds(self.ahead.frozen.guard.take_seconds())
         self.clock.seconds["acting"] += stats.acting_seconds
         self.clock.seconds["environment"] += stats.env_seconds
         self.episodes = stats.episodes

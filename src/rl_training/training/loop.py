@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -164,9 +164,13 @@ class Trainer(ABC):
             with fitting(f"the checkpoint's part '{name}'"):
                 part.load_state_dict(state[name])
         if not self.exact:
-            for part in parts.values():
-                if isinstance(part, FollowsEpisodes):
-                    part.drop_open_episodes()
+            self.drop_open_episodes(parts.values())
+
+    def drop_open_episodes(self, parts: Iterable[Stateful]) -> None:
+        """End the episodes in progress, in all parts that follow them: the environments start new ones."""
+        for part in parts:
+            if isinstance(part, FollowsEpisodes):
+                part.drop_open_episodes()
 
     def take_over(self, saved: Sequence[Budget], total_timesteps: int, *, asked: bool) -> None:
         """Go on from a checkpoint, under whose `saved` budgets the run had trained, with one of `total_timesteps`.
@@ -205,7 +209,8 @@ class Trainer(ABC):
             callback.on_end(self)
         return reason
 
-    def budget_spent(self, total_timesteps: int) -> bool:
-        """Whether no step of a run of `total_timesteps` env steps is left."""
-        enough_episodes = self.total_episodes is not None and self.progress.episodes >= self.total_episodes
-        return self.progress.env_steps >= total_timesteps or enough_episodes
+    def budget_spent(self, total_timesteps: int, progress: Progress | None = None) -> bool:
+        """Whether no step of a run of `total_timesteps` env steps is left, now or at another `progress`."""
+        progress = self.progress if progress is None else progress
+        enough_episodes = self.total_episodes is not None and progress.episodes >= self.total_episodes
+        return progress.env_steps >= total_timesteps or enough_episodes

@@ -94,7 +94,7 @@ class OffPolicyTrainer(HostTrainer):
             totals.add(stats)
             with self.clock.measure("learning"):
                 learnt += [self.learn() for _ in range(self.schedule.owed(before, self.progress.env_steps))]
-            if self.total_timesteps and self.budget_spent(self.total_timesteps):
+            if self.is_enough(self.progress):
                 break
         if self.sink.block is not None:
             self.algorithm.observe(self.sink.block.as_batch())
