@@ -305,19 +305,8 @@ class RegistryView(Mapping[str, Any]):
 
 
 ALGORITHMS = (
-    "random",
-    "constant",
-    "reinforce",
-    "a2c",
-    "ppo",
-    "pqn",
-    "dqn",
-    "ddpg",
-    "td3",
-    "sac",
-    "crossq",
-    "dreamer",
-    "planet",
+    *("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq"),
+    *("dreamer", "planet"),
 )
 algorithms = Registry(
     "algorithm",

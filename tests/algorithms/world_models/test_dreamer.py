@@ -153,8 +153,8 @@ def test_gradients_through_the_dynamics_reach_the_actor_alone(action: SpaceSpec)
 def test_the_gradient_through_the_dynamics_is_that_of_finite_differences() -> None:
     """d(policy loss) / d(bias of the actor) for continuous actions, everything in float64 and all noise repeated.
 
-    The latents are Gaussian: samples of categoricals jump, and their straight-through gradient is no derivative. Weights
-    of steps count as constants, so discounts are constant here; so are the bounds of actions, so these stay within.
+    The latents are Gaussian: samples of categoricals jump, and their straight-through gradient is no derivative.
+    Weights of steps count as constants, so discounts are constant here; so do bounds of actions, so these stay within.
     """
     dreamer = gaussian_actor()
     bias, valid = dreamer.actor.output.bias, torch.ones(4, dtype=torch.float64)
@@ -331,7 +331,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     odd = BoxSpec(np.zeros((30, 30, 1), np.uint8), np.full((30, 30, 1), 255, np.uint8), np.dtype(np.uint8))
     with pytest.raises(ConfigError, match="multiples of 16, not 30x30"):
         small(odd)
-    with pytest.raises(ConfigError, match="leave env.normalize_obs out"):
+    with pytest.raises(ConfigError, match=r"leave env\.normalize_obs out"):
         Dreamer(BuildContext(box(3), box(1), normalize_obs=True), DreamerConfig(size="mini"))
     with pytest.raises(ConfigError, match="belong together"):
         DreamerConfig(size="custom")

@@ -14,6 +14,7 @@ from rl_training.algorithms.sequences import map_obs
 from rl_training.algorithms.world_models.actors import action_distribution
 from rl_training.algorithms.world_models.world_model import Arrivals, WorldModel
 from rl_training.build_context import BuildContext
+from rl_training.config.schema import NetworkConfig
 from rl_training.data.sequence import arrivals
 from rl_training.guards import Held, gradient_suspects
 from rl_training.hparams.off_policy import ReplaySchedule, SequenceOptions
@@ -33,7 +34,7 @@ class WorldModelLearner:
     """Updates that one call of `update` counts as."""
 
     def __init__(self, ctx: BuildContext, hp: WorldModelHparams, *, unimix: float = 0.0) -> None:
-        refuse_normalizers(ctx)
+        refuse_other_settings(ctx)
         self.ctx = ctx
         self.device = torch.device(ctx.device)
         self.rng = ctx.streams("learning")
@@ -154,8 +155,13 @@ class WorldModelLearner:
         self.updates = int(state["updates"])
 
 
-def refuse_normalizers(ctx: BuildContext) -> None:
-    """ConfigError where the config asks for statistics that symlog makes superfluous."""
+def refuse_other_settings(ctx: BuildContext) -> None:
+    """ConfigError where the config asks for statistics that symlog makes superfluous, or for other networks."""
+    if ctx.network != NetworkConfig():
+        raise ConfigError(
+            "network: the networks of a world model follow from hparams.size (or hparams.custom) and hparams.dynamics; "
+            "leave the section network out"
+        )
     for name, asked in (("normalize_obs", ctx.normalize_obs), ("normalize_reward", ctx.normalize_reward)):
         if asked:
             raise ConfigError(

@@ -66,15 +66,13 @@ class PlanningPolicy(LatentPolicy):
     def scores(self, state: State, candidates: Array, uniform: Array) -> Array:
         """Predicted returns (N, K) of candidates (N, K, H, A)."""
         rows, count, horizon, size = candidates.shape
-        actions = np.ascontiguousarray(candidates.transpose(2, 0, 1, 3), np.float32).reshape(horizon, -1, size)
+        actions = np.array(candidates.transpose(2, 0, 1, 3), np.float32).reshape(horizon, -1, size)
         noise = None
         if uniform.shape[-1]:
             noise = np.broadcast_to(uniform, (horizon, rows, *uniform.shape[2:])).reshape(horizon, rows * count, -1)
         each = {name: value.repeat_interleave(count, dim=0) for name, value in state.items()}
         tensor = self.learner.tensor
-        found = predicted_return(
-            self.model, each, tensor(actions), None if noise is None else tensor(np.ascontiguousarray(noise))
-        )
+        found = predicted_return(self.model, each, tensor(actions), None if noise is None else tensor(np.array(noise)))
         scores: Array = found.view(rows, count).cpu().numpy()
         return scores
 

@@ -1,7 +1,7 @@
 """Observations of any space for world models: encoded into tokens, and predicted back from the features of a state.
 
-Images pass through convolutions; everything else is one vector: one-hot where discrete, symlog of the numbers elsewhere,
-so that no statistics of observations are needed (DreamerV3).
+Images pass through convolutions; everything else is one vector: one-hot where discrete, symlog of the numbers where
+not, so that no statistics of observations are needed (DreamerV3).
 """
 
 from __future__ import annotations
