@@ -8,10 +8,13 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.policies import STORED_CARRY
+from rl_training.algorithms.sequences import map_obs
+from rl_training.algorithms.world_models.dreams import dream
+from rl_training.algorithms.world_models.world_model import Arrivals
 from rl_training.dynamics.base import State
 from rl_training.models.networks import as_tensors
-from rl_training.numerics.encoding import to_bounds
-from rl_training.types import ActResult, Array, BoxSpec, Carry, Obs, StateDict
+from rl_training.numerics.encoding import from_bounds, to_bounds
+from rl_training.types import ActResult, Array, BoxSpec, Carry, ConfigError, Dream, Obs, StateDict
 
 if TYPE_CHECKING:
     from rl_training.algorithms.world_models.learner import WorldModelLearner
@@ -66,6 +69,28 @@ class LatentPolicy:
     def choose(self, state: State, rng: np.random.Generator | None) -> Array:
         """Actions (N, A) as numbers; without a generator the best ones."""
         raise NotImplementedError("a policy chooses an action")
+
+    def dream(
+        self, obs: Obs, actions: Array, rng: np.random.Generator, samples: int = 16, context: int | None = None
+    ) -> Dream:
+        """Futures of an episode that began with the observations `obs` (C, ...), of which the model sees the first
+        `context`: `actions`, as the environment takes them, are those between them and those that follow."""
+        learner, space = self.learner, self.action_space
+        count = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        if len(actions) < count - 1:
+            raise ConfigError(
+                f"{count} observations have {count - 1} actions between them, but there are {len(actions)}"
+            )
+        stored = from_bounds(space, actions) if isinstance(space, BoxSpec) else actions
+        numbers = learner.actions.as_numbers(learner.tensor(stored))
+        numbers = torch.cat([torch.zeros_like(numbers[:1]), numbers])[:, None]  # nothing led to the first observation
+        length = len(numbers)
+        is_first = torch.zeros(length, 1, device=learner.device)
+        is_first[0] = 1.0
+        nothing, start = torch.zeros_like(is_first), self.model.dynamics.initial(1)
+        seen = as_tensors(map_obs(obs, lambda column: column[:, None]), learner.device)
+        steps = Arrivals(seen, numbers, nothing, is_first, nothing, nothing, torch.ones_like(is_first), start)
+        return dream(self.model, steps, min(context or count, count), samples, rng)
 
     def networks(self) -> dict[str, Any]:
         """The networks that acting and dreaming need, which is what the policy saves."""

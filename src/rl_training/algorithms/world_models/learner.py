@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.sequences import map_obs
 from rl_training.algorithms.world_models.actors import action_distribution
+from rl_training.algorithms.world_models.dreams import dream, open_loop_errors
 from rl_training.algorithms.world_models.world_model import Arrivals, WorldModel
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
@@ -23,7 +24,7 @@ from rl_training.models.laprop import LaProp, warmed_up
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import FlatParameters
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import Array, Batch, ConfigError, StateDict
+from rl_training.types import Array, Batch, ConfigError, Dream, StateDict
 
 
 class WorldModelLearner:
@@ -121,6 +122,14 @@ class WorldModelLearner:
             losses=losses,
             batch=self._batch,
         )
+
+    def dream(self, batch: Batch, context: int, rng: np.random.Generator, samples: int = 16) -> Dream:
+        """Open-loop prediction of one replayed sequence: it is seen for `context` steps, then imagined."""
+        return dream(self.model, self.prepare(batch), context, samples, rng)
+
+    def open_loop_errors(self, batch: Batch, context: int, rng: np.random.Generator) -> dict[int, float]:
+        """Errors of open-loop predictions of replayed sequences, by the number of steps ahead."""
+        return open_loop_errors(self.model, self.prepare(batch), context, rng)
 
     def observe(self, batch: Batch) -> None:
         """No statistics to move: symlog takes the place of normalisers."""

@@ -13,6 +13,8 @@ from rl_training.types import Array, EnvError
 
 PIXELS = 32
 """Height and width of the image with `obs: pixels`."""
+CELL_PIXELS = 24
+"""Pixels of a cell in rendered pictures."""
 
 
 class Catch(gym.Env[Any, Any]):
@@ -22,10 +24,18 @@ class Catch(gym.Env[Any, Any]):
     ball and the paddle are; with `obs: pixels` the same as a grey image of 32 x 32 bytes, 255 where they are.
     """
 
-    def __init__(self, rows: int = 10, columns: int = 5, obs: Literal["vector", "pixels"] = "vector") -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - Gymnasium's way
+
+    def __init__(
+        self,
+        rows: int = 10,
+        columns: int = 5,
+        obs: Literal["vector", "pixels"] = "vector",
+        render_mode: str | None = None,
+    ) -> None:
         if obs not in ("vector", "pixels"):
             raise EnvError(f"Catch has obs 'vector' or 'pixels', not {obs!r}: change env.kwargs.obs")
-        self.rows, self.columns, self.obs = rows, columns, obs
+        self.rows, self.columns, self.obs, self.render_mode = rows, columns, obs, render_mode
         vector = spaces.Box(0.0, 1.0, (rows * columns,), np.float32)
         image = spaces.Box(0, 255, (PIXELS, PIXELS, 1), np.uint8)
         self.observation_space = image if obs == "pixels" else vector
@@ -44,9 +54,18 @@ class Catch(gym.Env[Any, Any]):
         reward = (1.0 if self.column == self.paddle else -1.0) if ended else 0.0
         return self._observed(), reward, ended, False, {}
 
-    def _observed(self) -> Array:
+    def render(self) -> Any:
+        """The grid as a picture of squares."""
+        squares = np.kron(self._grid(), np.ones((CELL_PIXELS, CELL_PIXELS), np.float32))
+        return np.repeat((255 * squares).astype(np.uint8)[:, :, None], 3, axis=2)
+
+    def _grid(self) -> Array:
         grid = np.zeros((self.rows, self.columns), np.float32)
         grid[self.row, self.column] = grid[-1, self.paddle] = 1.0
+        return grid
+
+    def _observed(self) -> Array:
+        grid = self._grid()
         if self.obs == "vector":
             return grid.reshape(-1)
         i, j = (np.arange(PIXELS) * side // PIXELS for side in grid.shape)
