@@ -136,6 +136,7 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     if algo in ("dreamer", "planet"):  # long enough sequences for the errors of predictions
         widths = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 2, "units": 8, "layers": 1, "depth": 1, "bins": 5}
         replay = {"size": "custom", "custom": widths, "learning_starts": 8, "batch_size": 2, "sequence_length": 4}
+        replay |= {"train_ratio": 2} | ({"candidates": 4, "elites": 2, "iterations": 1} if algo == "planet" else {})
     cfg = {
         "algo": algo,
         "backend": "jax" if spec.build is None else "torch",
@@ -147,7 +148,9 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
         "logging": {"terminal": False, "tensorboard": False},
     }
     rows = (Path(rl_training.train(cfg).run_dir) / "logs" / "metrics.jsonl").read_text().splitlines()
-    logged = {name for row in rows for name in json.loads(row) if name.startswith(("train/", "rollout/", "eval/", "model/"))}
+    logged = {
+        name for row in rows for name in json.loads(row) if name.startswith(("train/", "rollout/", "eval/", "model/"))
+    }
     assert {"rollout/return_mean", "eval/return_mean"} <= logged
     page, common = ((DOCS / "algorithms" / f"{name}.md").read_text() for name in (algo, "index"))
     assert sorted(name for name in logged if f"`{name}`" not in page + common) == []
