@@ -304,7 +304,10 @@ class RegistryView(Mapping[str, Any]):
         return f"<{len(self)} of kind {self._registry.kind}: {', '.join(self)}>"
 
 
-ALGORITHMS = ("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq")
+ALGORITHMS = (
+    *("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq"),
+    *("pets", "mbpo"),
+)
 algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
