@@ -58,6 +58,8 @@ class Dynamics(nn.Module):
     """Uniform numbers that one row needs per step; 0 for deterministic dynamics."""
     deter: int = 0
     """How many of the features, the first ones, are deterministic; image decoders treat them differently."""
+    blocks: int = 1
+    """Blocks into which the deterministic features are divided; image decoders use them."""
     open_loop: int = 0
     """Steps that the model predicts on its own while it learns; 0 where the divergence teaches it to predict."""
 

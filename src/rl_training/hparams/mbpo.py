@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.models import EnsembleConfig, check_one_step, supports_vectors
+from rl_training.hparams.ensembles import EnsembleConfig, check_one_step, supports_vectors
 from rl_training.hparams.off_policy import WIDE_NETWORK
 from rl_training.hparams.sac import SACConfig
 

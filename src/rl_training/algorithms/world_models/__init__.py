@@ -1,1 +1,1 @@
-"""Algorithms that learn a model of the environment and plan or imagine with it."""
+"""Algorithms that learn a model of their environment: the world model, and policies learnt or planned in it."""

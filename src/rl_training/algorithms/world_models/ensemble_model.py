@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_training.build_context import BuildContext
 from rl_training.dynamics.base import build_dynamics
 from rl_training.dynamics.ensemble import Ensemble, EnsembleRows
-from rl_training.hparams.models import DynamicsConfig
+from rl_training.hparams.world_models import DynamicsConfig
 from rl_training.types import Batch, BoxSpec, ConfigError
 
 

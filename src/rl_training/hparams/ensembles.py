@@ -1,31 +1,20 @@
-"""What algorithms that learn a model of the environment share: the choice of its dynamics, and the spaces they take."""
+"""What the algorithms that predict observed vectors with an ensemble share: its choice, and the spaces they take."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rl_training.hparams.base import STRICT
 from rl_training.hparams.off_policy import supports_bounded_box
+from rl_training.hparams.world_models import DynamicsConfig
 from rl_training.types import BoxSpec, ConfigError, SpaceSpec
 
 
 @dataclass(frozen=True)
-class DynamicsConfig:
-    """How the state of the model moves; see `rl_training.dynamics`."""
-
-    __pydantic_config__ = STRICT
-
-    type: str = "rssm"
-    """rssm, stochastic, deterministic, ensemble, a registered name, or the dotted path of your own class."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the dynamics, for rssm: deter, hidden, stoch, classes, blocks, unimix, latent."""
-
-
-@dataclass(frozen=True)
 class EnsembleConfig(DynamicsConfig):
-    """The same for algorithms that predict observed vectors."""
+    """The model of algorithms that predict observed vectors: an ensemble of networks."""
 
     __pydantic_config__ = STRICT
 
@@ -33,13 +22,6 @@ class EnsembleConfig(DynamicsConfig):
     """ensemble, or a registered name or the dotted path of a class derived from it."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the ensemble: members, hidden, layers."""
-
-
-@runtime_checkable
-class HasDynamics(Protocol):
-    """Hyperparameters that choose dynamics."""
-
-    dynamics: DynamicsConfig
 
 
 def supports_vectors(observation_space: SpaceSpec, action_space: SpaceSpec) -> str | None:
