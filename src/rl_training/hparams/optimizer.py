@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 from rl_training.types import ConfigError
 
 ADAM = "adam"
+LAPROP = "laprop"
 ADAM_FIELDS = ("adam_eps", "adam_beta1")
 """Hyperparameters that only Adam has."""
 
