@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,8 +21,17 @@ from rl_training.guards import Guard
 from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
-from rl_training.training.evaluation import evaluate_policy
-from rl_training.types import Array, ConfigError, Policy
+from rl_training.training.evaluation import evaluate_policy, stack_obs
+from rl_training.types import Array, ConfigError, Dream, Obs, Policy
+
+
+@runtime_checkable
+class DreamingPolicy(Policy, Protocol):
+    """A policy with a world model."""
+
+    def dream(
+        self, obs: Obs, actions: Array, rng: np.random.Generator, samples: int = 16, context: int | None = None
+    ) -> Dream: ...
 
 
 class SavedPolicy:
@@ -59,6 +68,22 @@ class SavedPolicy:
         result = self.policy.act(rows, self._carry, self._is_first, self._rng, deterministic=deterministic)
         self._carry, self._is_first = result.carry, np.zeros(count, bool)
         return result.env_actions[0] if single else result.env_actions
+
+    def dream(self, obs: Any, actions: Any, *, samples: int = 16, context: int | None = None) -> Dream:
+        """What the world model of the run foresees: `obs` are C observations from the start of an episode, `actions`
+        those between them and those that follow, C - 1 + K of them, as the environment takes them.
+
+        The model sees the first `context` observations, by default all, and imagines the rest; where more are given,
+        `Dream.true` has them for a comparison.
+        """
+        policy = self.policy
+        if not isinstance(policy, DreamingPolicy):
+            raise ConfigError(f"a run of '{self.config.algo}' has no world model; take one of dreamer or planet")
+        rows, single = as_batch(obs, self.observation_space)
+        if single:
+            raise ConfigError("dream takes a sequence of observations; give one as obs[None]")
+        rng = np.random.default_rng(self.config.seed)
+        return policy.dream(rows, np.asarray(actions), rng, samples, context)
 
     def export(self, kind: str) -> Any:
         """The greedy policy of a run with backend: jax as a pure function of a batch of raw observations: "jax" is
@@ -194,3 +219,37 @@ def parse_checkpoint(name: str | int) -> str | int:
     if name.isdigit():
         return int(name)
     raise ConfigError(f"checkpoint must be latest, best or a step number, not '{name}'")
+
+
+def dream_of_an_episode(
+    run: str | Path,
+    *,
+    checkpoint: str | int = "latest",
+    context: int = 5,
+    steps: int = 15,
+    samples: int = 16,
+    seed: int | None = None,
+    env_fn: EnvFn | None = None,
+    output_dir: str | Path = "runs",
+    allow_changed_config: bool = False,
+    trust_plugins: bool = False,
+) -> tuple[Dream, int]:
+    """Play the first `context` + `steps` observations of an episode with the policy of a run, and let its world model
+    foresee what follows the first `context`; also returns the env steps of the checkpoint."""
+    directory = RunDir.open(run, output_dir)
+    need_env_fn(directory.path, directory.config(secrets=False), env_fn, "dream")
+    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
+    with to_run as cfg, Offspring(), EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
+        saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
+        env = eval_env_maker(cfg, env_fn)(0)
+        try:
+            obs, _ = env.reset(seed=cfg.seed if seed is None else seed)
+            seen, actions, ended = [obs], [], False
+            while not ended and len(seen) < context + steps:
+                actions.append(saved.predict(obs))
+                obs, _, terminated, truncated, _ = env.step(actions[-1])
+                seen.append(obs)
+                ended = bool(terminated or truncated)
+        finally:
+            env.close()
+        return saved.dream(stack_obs(seen), np.stack(actions), samples=samples, context=context), saved.env_steps

@@ -304,7 +304,10 @@ class RegistryView(Mapping[str, Any]):
         return f"<{len(self)} of kind {self._registry.kind}: {', '.join(self)}>"
 
 
-ALGORITHMS = ("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq")
+ALGORITHMS = (
+    *("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq"),
+    *("pets", "mbpo", "dreamer", "planet"),
+)
 algorithms = Registry(
     "algorithm",
     {name: f"rl_training.hparams.{name}:SPEC" for name in ALGORITHMS},
@@ -385,12 +388,21 @@ optimizers = Registry(
     {
         "adam": "rl_training.models.optimization:Adam",
         "adamw": "torch.optim:AdamW",
+        "laprop": "rl_training.models.laprop:LaProp",
         "rmsprop": "torch.optim:RMSprop",
     },
 )
 OPTAX_NAMES = ("adamw", "rmsprop")
 """Names that stand for the optax function of that name with backend jax."""
-dynamics = Registry("dynamics")
+dynamics = Registry(
+    "dynamics",
+    {
+        "rssm": "rl_training.dynamics.rssm:RSSM",
+        "deterministic": "rl_training.dynamics.deterministic:Deterministic",
+        "stochastic": "rl_training.dynamics.stochastic:Stochastic",
+        "ensemble": "rl_training.dynamics.ensemble:Ensemble",
+    },
+)
 
 register_algorithm = algorithms.register
 register_network = networks.register

@@ -265,6 +265,28 @@ class TransitionSink(Protocol):
     def store(self, step: VectorStep) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Dream:
+    """What a world model foresees: it sees `context` observations of an episode, then only the actions that follow.
+
+    Images are floats in 0..1, (..., height, width, channels); everything else is in the units of the environment, one
+    number per feature, one-hot where discrete.
+    """
+
+    predicted: dict[str, Array]
+    """Observations (S, T, ...) of S samples of the future, by key; a lone observation is called "obs"."""
+    rewards: Array
+    """Predicted rewards (S, T) of arriving at each step."""
+    continues: Array
+    """Predicted probabilities (S, T) that the episode goes on, times the discount that the model learnt with."""
+    context: int
+    """Steps at the start that the model saw; predictions of them are reconstructions."""
+    true: dict[str, Array]
+    """What was really observed, (T, ...) by key; shorter where the future is unknown."""
+    images: tuple[str, ...] = ()
+    """Keys that are images."""
+
+
 @dataclass(slots=True)
 class Progress:
     """How far a run is, over all environments. Live: algorithms read it, only the trainer writes it."""

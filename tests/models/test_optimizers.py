@@ -143,4 +143,4 @@ def test_one_of_your_own_is_registered_by_a_decorator() -> None:
 def test_the_decorators_are_at_the_top_of_the_package() -> None:
     assert rl_training.register_optimizer == optimizers.register
     assert rl_training.register_dynamics == dynamics.register
-    assert dynamics.names() == []
+    assert dynamics.names() == ["deterministic", "ensemble", "rssm", "stochastic"]

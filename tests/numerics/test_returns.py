@@ -16,6 +16,7 @@ from rl_training.numerics.returns import (
     n_step_returns,
     running_returns,
 )
+from rl_training.types import Array
 
 REWARDS = np.array([1.0, 2.0, 3.0])
 VALUES = np.array([0.5, 1.0, 1.5])
@@ -222,3 +223,40 @@ def test_explained_variance() -> None:
     assert explained_variance([2, 2, 2], [1, 2, 3]) == 0.0
     assert explained_variance([5, 5], [1, 1]) == 1.0
     assert explained_variance([0, 1], [1, 1]) == 0.0
+
+
+class TestDiscountsPerRow:
+    """Lambda-returns of world models: row t holds the reward of the next state, its value and its discount."""
+
+    REWARDS = np.array([0.0, 1.0, 0.0, 2.0, 1.0])
+    VALUES = np.array([0.5, 1.0, 2.0, 1.0, 3.0])
+
+    def returns(self, discounts: list[float], gae_lambda: float = 0.95, ends: tuple[bool, ...] = (False,) * 4) -> Array:
+        none = np.zeros(4, bool)
+        return lambda_return(
+            self.REWARDS[1:], self.VALUES[1:], none, ends, gamma=np.array(discounts), gae_lambda=gae_lambda
+        )
+
+    def test_against_worked_out_numbers(self) -> None:
+        live = [0.9] * 4
+        np.testing.assert_allclose(self.returns(live), [4.9294937125, 4.5432675, 5.2085, 3.7], atol=1e-12)
+        np.testing.assert_allclose(self.returns([0.9, 0.0, 0.9, 0.9]), [1.045, 0.0, 5.2085, 3.7], atol=1e-12)
+        np.testing.assert_allclose(self.returns(live, gae_lambda=0.0), [1.9, 1.8, 2.9, 3.7], atol=1e-12)
+        np.testing.assert_allclose(self.returns(live, gae_lambda=1.0), [5.3173, 4.797, 5.33, 3.7], atol=1e-12)
+
+    def test_a_time_limit_bootstraps(self) -> None:
+        found = self.returns([0.9] * 4, ends=(False, True, False, False))
+        np.testing.assert_allclose(found, [2.584, 1.8, 5.2085, 3.7], atol=1e-12)
+
+    def test_equal_discounts_are_one_discount(self) -> None:
+        rng = np.random.default_rng(0)
+        rewards, values = rng.normal(size=(2, 7, 3))
+        ends = rng.random((7, 3)) < 0.2
+        terminated = ends & (rng.random((7, 3)) < 0.5)
+        one = lambda_return(rewards, values, terminated, ends, gamma=0.93, gae_lambda=0.8)
+        many = lambda_return(rewards, values, terminated, ends, gamma=np.full((7, 3), 0.93), gae_lambda=0.8)
+        np.testing.assert_array_equal(one, many)
+
+    def test_discounts_of_another_shape_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="discounts"):
+            self.returns([0.9] * 3)

@@ -30,6 +30,7 @@ runs
 checkpointing
 logging
 envs data models
+dynamics
 algorithms jax
 training
 monitoring
@@ -46,7 +47,7 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 
 # Library -> the units that may import it, anywhere in their text.
 ALLOWED: dict[str, frozenset[str]] = {
-    "torch": frozenset({"models", "algorithms", "monitoring", "assembly"}),
+    "torch": frozenset({"models", "dynamics", "algorithms", "monitoring", "assembly"}),
     "jax": frozenset({"jax"}),
     "optax": frozenset({"jax"}),
     "gymnasium": frozenset({"envs", "training", "jax"}),

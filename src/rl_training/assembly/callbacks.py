@@ -13,6 +13,7 @@ from rl_training.assembly.environments import EnvFn, eval_env_maker
 from rl_training.assembly.user_parts import UserParts
 from rl_training.config.loading import config_to_mapping
 from rl_training.config.schema import TrainConfig
+from rl_training.logging.dream_pictures import write_dream
 from rl_training.logging.logger import Logger
 from rl_training.logging.progress_display import Display
 from rl_training.logging.video import write_video
@@ -28,9 +29,11 @@ from rl_training.training.callbacks import (
     TraceCallback,
     VideoCallback,
 )
+from rl_training.training.dreams import DreamCallback, Dreaming, SequenceReplay
 from rl_training.training.evaluation import EvalResult, evaluate_policy
 from rl_training.training.loop import TrainerCallback
-from rl_training.types import Policy
+from rl_training.training.off_policy import OffPolicyTrainer
+from rl_training.types import Dream, Policy
 
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
@@ -55,6 +58,9 @@ def build_callbacks(
         compiled = cfg.training.eval_lane == "compiled"
         evaluate: Evaluate = cast("CompiledTrainer", trainer).evaluate if compiled else play
         found["eval"] = EvalCallback(evaluate, logger, cfg.training)
+    if isinstance(trainer, OffPolicyTrainer) and isinstance(trainer.algorithm, Dreaming):
+        buffer = cast(SequenceReplay, trainer.buffer)
+        found["dreams"] = DreamCallback(trainer.algorithm, buffer, cfg, partial(write_pictures, run))
     if cfg.logging.video_frequency > 0:
         found["video"] = VideoCallback(partial(record_video, run, play), run.videos, cfg.logging.video_frequency)
     if users.monitor.rules:
@@ -78,6 +84,12 @@ def record_video(run: RunDir, play: Callable[..., EvalResult], path: Path) -> Pa
     result = play(episodes=1, record=True)
     run.check_place()
     return write_video(path, result.frames, fps=result.fps)
+
+
+def write_pictures(run: RunDir, dream: Dream, env_steps: int) -> None:
+    """Store what a world model foresees as videos and plots of the run."""
+    run.check_place()
+    write_dream(dream, run.videos, run.plots, f"dream_{env_steps:012d}")
 
 
 def alert_hook(cfg: TrainConfig) -> AlertHook | None:

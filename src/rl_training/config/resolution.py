@@ -25,6 +25,7 @@ from rl_training.registry import (
     buffers,
     callbacks,
     did_you_mean,
+    dynamics,
     installed_plugins,
     loggers,
     networks,
@@ -40,6 +41,7 @@ NAMED_PARTS = {
     ("network", "actor", "type"): networks,
     ("network", "critic", "type"): networks,
     ("hparams", "optimizer", "type"): optimizers,
+    ("hparams", "dynamics", "type"): dynamics,
     ("buffer", "type"): buffers,
 }
 """Fields that hold the name of a part, and where it is looked up."""

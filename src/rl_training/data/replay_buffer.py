@@ -109,7 +109,7 @@ class ReplayBuffer:
         self.skipped: Array = np.zeros(capacity, np.bool_)
         """Rows that hold no transition (the reset steps of NEXT_STEP environments) but keep the steps in order."""
         self.carry = {name: allocate((capacity,), *layout) for name, layout in self.options.carry.items()}
-        """What the policy remembered before each row."""
+        """What is stored of a policy's memory with each row."""
         self._position = 0
         self._laps = 0
         self._size = 0
@@ -236,17 +236,20 @@ class ReplayBuffer:
             raise ValueError("this replay buffer samples uniformly: there is no beta to set")
         return self._as_asked(batch)
 
-    def sample_sequences(self, batch_size: int, length: int) -> dict[str, Tree]:
+    def sample_sequences(self, batch_size: int, length: int, rng: np.random.Generator | None = None) -> dict[str, Tree]:
         """`batch_size` sequences of `length` consecutive steps of one environment, (B, L, ...): the keys of a 1-step
         transition, `is_first` where an episode starts, and `valid`, False where a row holds no transition.
 
-        Sampled uniformly among all complete ones. They may cross the ends of episodes, never the write position.
+        Sampled uniformly among all complete ones, with the buffer's own generator unless `rng` is given, which leaves
+        the training as it is. They may cross the ends of episodes, never the write position. `carry` is what is stored
+        with the first row, where something is.
         """
         if not self._in_step:
             raise ValueError(f"sequences need rows added by whole steps of num_envs={self.num_envs} environments")
         first, written = self._written - self._size, self._written
-        numbers = draw_sequences(first, written, self.num_envs, batch_size, length, self.rng)
-        return self._as_asked(self._steps(numbers))
+        rng = self.rng if rng is None else rng
+        numbers = draw_sequences(first, written, self.num_envs, batch_size, length, rng)
+        return self._as_asked({**self._steps(numbers), **self._carried(numbers[:, 0])})
 
     def _numbers(self, index: Array) -> Array:
         """Row numbers of ring indices."""
@@ -257,9 +260,12 @@ class ReplayBuffer:
         """The sequences that start with these rows, by number."""
         assert self.sequence_length is not None
         batch = self._steps(starts[:, None] + self.num_envs * np.arange(self.sequence_length))
-        if self.carry:
-            batch["carry"] = {name: ring.take(starts % self.capacity, axis=0) for name, ring in self.carry.items()}
-        return batch
+        return {**batch, **self._carried(starts)}
+
+    def _carried(self, starts: Array) -> dict[str, Tree]:
+        """What is stored of a policy's memory with these rows, by number; nothing where nothing is stored."""
+        index = starts % self.capacity
+        return {"carry": {name: ring.take(index, axis=0) for name, ring in self.carry.items()}} if self.carry else {}
 
     def _steps(self, numbers: Array) -> dict[str, Tree]:
         """Sequences of rows (B, L), with where episodes begin."""

@@ -38,4 +38,4 @@ class ReplayOptions:
     sequence_length: int | None = None
     """Samples are sequences of this many steps; None samples transitions."""
     carry: Mapping[str, tuple[Shape, DType]] = field(default_factory=dict)
-    """Shape and dtype of what a policy remembers before each step, by name; stored from the extras `carry/name`."""
+    """Shape and dtype of what is stored of a policy's memory with each step, by name, from the extras `carry/name`."""

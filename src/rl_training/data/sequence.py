@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rl_training.types import Array
@@ -27,3 +29,49 @@ def draw_sequences(
         )
     starts = rng.integers(start, stop, size=batch_size)
     return starts[:, None] + num_envs * np.arange(length)
+
+
+def arrivals(batch: dict[str, Any]) -> dict[str, Any]:
+    """Sequences of rows (B, T, ...), as `ReplayBuffer.sample_sequences` gives them, as T arrivals each.
+
+    World models learn from what an agent arrives at: an observation, with the reward and the end that came with it and
+    the action that led there. Row j gives one arrival at its next observation. Where an episode starts, an arrival at
+    the row's own observation comes before it: reward 0, no action. So the final observation of an episode is a step of
+    its own, and rows that are not transitions give none. What exceeds T arrivals is cut off.
+
+    The result has `obs`, `actions` (that led there), `rewards`, `is_first` (start of an episode: forget the state and
+    the action), `is_last`, `is_terminal`, and `valid`, False for places at the end that no row fills. `carry` and other
+    entries pass through: the carry of row 0 is the one before the first arrival, unless that is a start.
+    """
+    valid, first = batch["valid"], batch["is_first"]
+    length = valid.shape[1]
+    ends = np.cumsum(valid * (1 + first.astype(np.int64)), axis=1)  # (B, T): arrivals up to and with each row
+    time = np.arange(length)
+    row = (ends[:, None, :] <= time[:, None]).sum(2)  # (B, T): the row behind each arrival; T where there is none
+    filled = row < length
+    row = np.minimum(row, length - 1)
+
+    def at(values: Array) -> Array:
+        return values[np.arange(len(values))[:, None], row]
+
+    reset = at(first) & (time == at(ends) - 2)
+    goes_on = filled & ~reset
+
+    def observed(next_obs: Array, obs: Array) -> Array:
+        arrived = at(next_obs)
+        arrived[reset] = at(obs)[reset]
+        return arrived
+
+    obs, next_obs = batch["obs"], batch["next_obs"]
+    nested = isinstance(obs, dict)
+    given = {"obs", "next_obs", "actions", "rewards", "terminated", "truncated", "is_first", "valid"}
+    return {
+        **{name: value for name, value in batch.items() if name not in given},
+        "obs": {key: observed(next_obs[key], obs[key]) for key in obs} if nested else observed(next_obs, obs),
+        "actions": at(batch["actions"]),
+        "rewards": np.where(goes_on, at(batch["rewards"]), np.float32(0)),
+        "is_first": reset | ~filled,
+        "is_last": goes_on & at(batch["terminated"] | batch["truncated"]),
+        "is_terminal": goes_on & at(batch["terminated"]),
+        "valid": filled,
+    }

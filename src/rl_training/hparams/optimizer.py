@@ -11,6 +11,7 @@ from pydantic import ConfigDict
 from rl_training.types import ConfigError
 
 ADAM = "adam"
+LAPROP = "laprop"
 ADAM_FIELDS = ("adam_eps", "adam_beta1")
 """Hyperparameters that only Adam has."""
 
@@ -22,7 +23,7 @@ class OptimizerConfig:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     type: str = ADAM
-    """adam, adamw, rmsprop, a registered name, or the dotted path of a torch.optim class or an optax function."""
+    """adam, adamw, rmsprop, laprop, a registered name, or the dotted path of a torch.optim class or optax function."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the optimiser, such as weight_decay; adam has none, its settings are adam_eps and so on."""
 

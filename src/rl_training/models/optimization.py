@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.hparams.optimizer import ADAM, OptimizerConfig
-from rl_training.registry import check_call, optimizers
+from rl_training.registry import check_call, check_kwargs, optimizers
 from rl_training.types import Array, CheckpointError, ConfigError, StateDict
 
 
@@ -194,6 +194,9 @@ def build_optimizer(
     what, creator = f"optimizer '{cfg.type}'", optimizers.get(cfg.type)
     if "lr" in cfg.kwargs:
         raise ConfigError("hparams.optimizer.kwargs.lr: the step size is hparams.learning_rate; set that instead")
+    if isinstance(creator, type) and issubclass(creator, FlatOptimizer):
+        check_kwargs(creator, cfg.kwargs, what, "hparams.optimizer.kwargs")
+        return creator(parameters, **cfg.kwargs)
 
     def create(tensors: list[nn.Parameter]) -> Any:
         given = {"lr": 0.0, **cfg.kwargs}

@@ -84,6 +84,18 @@ def to_bounds(space: BoxSpec, actions: Array) -> Array:
     return within(space, low + 0.5 * (actions + 1.0) * (high - low))
 
 
+def from_bounds(space: BoxSpec, actions: Array) -> Array:
+    """The inverse of `to_bounds`: actions within the bounds of the space as numbers in -1..1.
+
+    >>> space = BoxSpec(np.array([-2.0]), np.array([1.0]), np.dtype(np.float64))
+    >>> from_bounds(space, np.array([0.25])).tolist()
+    [0.5]
+    """
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    scaled: Array = ((np.asarray(actions, np.float64) - low) / (high / 2 - low / 2) - 1.0).astype(np.float32)
+    return scaled
+
+
 def within(space: BoxSpec, actions: Array) -> Array:
     """Clip to the bounds, in the dtype of the space: an environment may refuse a value that is off by one rounding."""
     # maximum and minimum: np.clip costs twice as much on the few numbers of one acting step

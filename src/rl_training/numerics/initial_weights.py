@@ -55,3 +55,23 @@ def weight_matrix(rng: np.random.Generator, rows: int, columns: int, kind: str, 
     variance = {"xavier": 2.0 / (rows + columns), "kaiming": 1.0 / columns, "lecun": 1.0 / columns}[kind]
     bound = gain * math.sqrt(3.0 * variance)  # a uniform distribution of that variance
     return rng.uniform(-bound, bound, (rows, columns)).astype(np.float32)
+
+
+TRUNCATED_SD = 0.8796256610342398
+"""Standard deviation of a standard normal that is truncated at 2."""
+
+
+def truncated_normal(
+    rng: np.random.Generator, shape: tuple[int, ...], fan_in: int, scale: float = 1.0, dtype: type = np.float32
+) -> Array:
+    """Normal numbers truncated at two standard deviations, with the standard deviation scale / sqrt(fan_in).
+
+    The initial weights of DreamerV3. Numbers beyond the limit are drawn again; with `scale` 0 nothing is drawn.
+    """
+    if scale == 0.0:
+        return np.zeros(shape, dtype)
+    numbers = rng.standard_normal(shape)
+    while (beyond := np.abs(numbers) > 2.0).any():
+        numbers[beyond] = rng.standard_normal(int(beyond.sum()))
+    numbers *= scale / (TRUNCATED_SD * math.sqrt(fan_in))
+    return numbers.astype(dtype)

@@ -62,23 +62,30 @@ def lambda_return(
     terminated: npt.ArrayLike,
     ends: npt.ArrayLike,
     *,
-    gamma: float,
+    gamma: float | npt.ArrayLike,
     gae_lambda: float,
 ) -> Array:
     """TD(lambda) targets: G[t] = r[t] + gamma * ((1 - lambda) * V(next) + lambda * G[t + 1]).
 
-    The same numbers as the returns of `gae`, without V of the rows themselves (for imagined rollouts).
+    The same numbers as the returns of `gae`, without V of the rows themselves (for imagined rollouts). `gamma` is one
+    number, or an array of discounts, one for each row: a world model that predicts how likely an episode goes on gives
+    its probability for the next state there.
 
     >>> live = [False, False]
     >>> lambda_return([1.0, 2.0], [4.0, 6.0], live, live, gamma=0.9, gae_lambda=0.5).round(6).tolist()
     [6.13, 7.4]
+    >>> lambda_return([1.0, 2.0], [4.0, 6.0], live, live, gamma=[0.0, 0.9], gae_lambda=0.5).round(6).tolist()
+    [1.0, 7.4]
     """
     rewards, next_values = _floats(rewards, next_values)
     terminated, cut = _flags(rewards, terminated, ends)
     cut[-1:] = True
-    bootstrap = gamma * np.where(cut, next_values, (1.0 - gae_lambda) * next_values)
+    discounts: Any = gamma if isinstance(gamma, int | float) else np.asarray(gamma, rewards.dtype)
+    if not isinstance(discounts, int | float) and discounts.shape != rewards.shape:
+        raise ValueError(f"discounts {discounts.shape} must have the rewards' shape {rewards.shape}")
+    bootstrap = discounts * np.where(cut, next_values, (1.0 - gae_lambda) * next_values)
     targets = np.where(terminated, rewards, rewards + bootstrap)
-    _accumulate(targets, _decay(cut, gamma * gae_lambda, rewards.dtype))
+    _accumulate(targets, _decay(cut, discounts * gae_lambda, rewards.dtype))
     return targets
 
 
@@ -183,9 +190,9 @@ def _flags(rewards: Array, terminated: npt.ArrayLike, ends: npt.ArrayLike) -> tu
     return flags, np.logical_or(flags, last)
 
 
-def _decay(cut: Flags, factor: float, dtype: np.dtype[Any]) -> Array:
+def _decay(cut: Flags, factor: float | Array, dtype: np.dtype[Any]) -> Array:
     """Factor of the neighbouring row's sum in each row: 0 at a cut, `factor` elsewhere."""
-    decay: Array = np.where(cut, dtype.type(0), dtype.type(factor))
+    decay: Array = np.where(cut, dtype.type(0), np.asarray(factor, dtype))
     return decay
 
 

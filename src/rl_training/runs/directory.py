@@ -264,7 +264,7 @@ class RunDir:
         index.record(self.path)
 
     def rewind(self, step: int) -> None:
-        """Remove videos of later steps than `step`, and temporary files of a killed process.
+        """Remove videos and dreams of later steps than `step`, and temporary files of a killed process.
 
         Called when a run resumes from `step`. Checkpoints and logs are rewound by their own modules.
         """
@@ -272,11 +272,12 @@ class RunDir:
             for folder in (self.path, self.path / "configs", self.videos):
                 if folder.is_dir():
                     remove_leftovers(folder)
-            for path in self.videos.glob("step_*.mp4"):
-                number = path.stem.removeprefix("step_")
+            pictures = [*self.videos.glob("step_*.mp4"), *self.videos.glob("dream_*.mp4"), *self.plots.glob("dream_*")]
+            for path in pictures:
+                number = path.stem.split("_")[1]
                 if number.isdecimal() and int(number) > step:
                     path.unlink()
-                    fsync_dir(self.videos)
+                    fsync_dir(path.parent)
 
     def lock(self, *, anonymous: bool = False) -> RunLock:
         """Context manager that locks the run for this process, or RunError with the process that holds it. `anonymous`

@@ -18,6 +18,7 @@ from rl_training.registry import (
     algorithms,
     buffers,
     callbacks,
+    dynamics,
     environments,
     loggers,
     networks,
@@ -46,6 +47,7 @@ NAMES: Mapping[Path, Registry] = {
     ("network", "actor", "type"): networks,
     ("network", "critic", "type"): networks,
     ("hparams", "optimizer", "type"): optimizers,
+    ("hparams", "dynamics", "type"): dynamics,
     ("buffer", "type"): buffers,
     ("env", "wrappers", "*", "name"): wrappers,
     ("callbacks", "*", "name"): callbacks,
@@ -62,6 +64,7 @@ ARGUMENTS: frozenset[Path] = frozenset(
         ("network", "actor", "kwargs", "**"),
         ("network", "critic", "kwargs", "**"),
         ("hparams", "optimizer", "kwargs", "**"),
+        ("hparams", "dynamics", "kwargs", "**"),
         ("hparams", "**"),  # only of installed plugins: the hyperparameters of built-in algorithms are typed fields
     }
 )

@@ -178,3 +178,33 @@ def test_counting(end: str) -> None:
 def test_probes_keep_the_gymnasium_contract(probe_id: str) -> None:
     assert check_env(probe_id).errors == []
     assert PROBES[probe_id].about
+
+
+@pytest.mark.parametrize("kind", ["vector", "pixels"])
+def test_catch_pays_who_stands_under_the_ball(kind: str) -> None:
+    """A policy that reads the observation catches every ball; one that stays catches those of the middle column."""
+    env = make_env("RLProbe/Catch-v0", EnvConfig(kwargs={"obs": kind}))
+
+    def grid(obs: Any) -> Any:
+        middle_i, middle_j = ((np.arange(side) * 32 + 16) // side for side in (10, 5))
+        return obs.reshape(10, 5) if kind == "vector" else obs[middle_i][:, middle_j, 0] / 255
+
+    returns = {"follow": [], "stay": []}
+    for seed in range(40):
+        for name, gains in returns.items():
+            obs, ended, total = env.reset(seed=seed)[0], False, 0.0
+            start = int(np.argmax(grid(obs)[0]))
+            while not ended:
+                paddle = int(np.argmax(grid(obs)[-1]))
+                action = 1 + int(np.sign(start - paddle)) if name == "follow" else 1
+                obs, reward, ended, _, _ = env.step(action)
+                total += float(reward)
+            gains.append((total, start))
+    assert {total for total, _ in returns["follow"]} == {1.0}
+    assert all((total == 1.0) == (start == 2) for total, start in returns["stay"])
+    assert {start for _, start in returns["stay"]} == set(range(5))
+
+
+def test_catch_refuses_an_unknown_kind_of_observation() -> None:
+    with pytest.raises(EnvError, match=r"'vector' or 'pixels', not 'image'"):
+        make_env("RLProbe/Catch-v0", EnvConfig(kwargs={"obs": "image"}))

@@ -37,6 +37,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     probes.Counting: ("count",),
     probes.StaySwitch: ("state",),
     probes.CueMemory: ("cue", "time"),
+    probes.Catch: ("row", "column", "paddle"),
     probes.MaskedArms: ("best_allowed",),
     probes.DictObs: ("colour", "sign"),
     probes.Target: ("obs",),
@@ -72,11 +73,18 @@ def gymnasium_steps(reference: Any, space: Any) -> dict[str, Any]:
     return rows
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_steps_equal_the_twin_s(env_id: str) -> None:
-    env: Any = make(env_id)
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((env_id, {}) for env_id in IDS),
+    ("RLProbe/Catch-v0", {"obs": "pixels"}),
+    ("RLProbe/Catch-v0", {"obs": "pixels", "rows": 6, "columns": 7}),
+]
+
+
+@pytest.mark.parametrize(("env_id", "kwargs"), CASES)
+def test_steps_equal_the_twin_s(env_id: str, kwargs: dict[str, Any]) -> None:
+    env: Any = make(env_id, kwargs)
     env = getattr(env, "env", env)  # without its time limit
-    theirs = gymnasium_steps(gym.make(env_id).unwrapped, env.action_space)
+    theirs = gymnasium_steps(gym.make(env_id, **kwargs).unwrapped, env.action_space)
     first = jax.eval_shape(lambda key: env.init(key, STEPS), jax.random.key(0))
     parts = np.array(theirs["states"]).T
     state = type(first)(*(part.astype(leaf.dtype) for part, leaf in zip(parts, first, strict=True)))

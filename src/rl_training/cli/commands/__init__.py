@@ -46,6 +46,7 @@ RUNS = (
     Entry("export", "analysis.export", "write results for papers and data frames"),
     Entry("tag", "records.tag", "add tags to a run or all runs of a group, or remove them"),
     Entry("diff", "records.diff", "how two runs or groups differ: config, versions, code, results"),
+    Entry("dream", "runs.dream", "show what the world model of a run foresees, beside what really happens"),
     Entry("verify", "runs.verify", "train a run again from its config and report the first difference"),
     Entry("debug replay", "runs.debug_replay", "run an update again that debug mode has captured"),
     Entry("cleanup", "records.cleanup", "free the disk space of old runs; configs and final metrics stay"),

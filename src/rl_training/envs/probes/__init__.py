@@ -1,6 +1,7 @@
 """Probe environments: tiny problems with known solutions, which test an algorithm against exact numbers."""
 
 from rl_training.envs.probes.catalogue import LQR_GAIN, PROBES, Probe, register_probes
+from rl_training.envs.probes.catch import Catch
 from rl_training.envs.probes.control import (
     Chain,
     Combination,
@@ -23,6 +24,7 @@ __all__ = [
     "LQR_GAIN",
     "PROBES",
     "BitFlip",
+    "Catch",
     "Chain",
     "Combination",
     "ConstantReward",

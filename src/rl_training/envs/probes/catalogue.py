@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import registry
 
+from rl_training.envs.probes.catch import Catch
 from rl_training.envs.probes.control import (
     Chain,
     Combination,
@@ -139,6 +140,7 @@ _ALL = (
     _stay_switch("RLProbe/StaySwitch-v0", 32),
     Probe("RLProbe/CueMemory-v0", CueMemory, best_return=1.0, needs_memory=True),
     Probe("RLProbe/RepeatPrevious-v0", RepeatPrevious, best_return=1.0, needs_memory=True),
+    Probe("RLProbe/Catch-v0", Catch, best_return=1.0),
     Probe("RLProbe/MaskedArms-v0", MaskedArms, best_return=0.75),
     Probe(
         "RLProbe/MultiDiscrete-v0",

@@ -5,9 +5,11 @@ All text from runs is escaped, and a content security policy forbids everything 
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -36,7 +38,13 @@ figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
 """
 SHOWN = 16
 """Characters shown of each property of a run: enough of a hash."""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
+MAX_DREAM_BYTES = 2_000_000
+"""A larger video or plot of a world model's dream is named, not embedded."""
+DREAMING = (
+    "What the world model of a run foresees at its last saved step: it sees the first observations (green border, grey "
+    "ground) and is then on its own. Videos show truth, model and their difference."
+)
 READING = (
     "IQM is the mean of the middle half of the runs. Intervals come from a stratified bootstrap: runs are redrawn "
     "within each environment. The probability of improvement is that of a run of the first entry doing better than one "
@@ -59,6 +67,7 @@ def html_report(comparison: Comparison, title: str = "Comparison of runs") -> st
             else:
                 words = f"{_text(result.metric.name)}: {kind}"
                 body.append(f"<figure>{picture}<figcaption class=small>{words}</figcaption></figure>")
+    body += _dreams(comparison)
     body += ["<h2>Runs</h2>", _table(_runs_table(comparison)), f'<p class="small">{_text(READING)}</p>']
     return "\n".join(
         [
@@ -88,6 +97,29 @@ def inline_svg(figure: Figure, prefix: str) -> str:
     text = io.BytesIO()
     ElementTree.ElementTree(root).write(text, encoding="utf-8")
     return text.getvalue().decode()
+
+
+def _dreams(comparison: Comparison) -> list[str]:
+    """The latest dream of each run that has a world model, embedded; nothing where no run has one."""
+    figures = []
+    for run in (run for entry in comparison.entries for run in entry.runs):
+        found = [*run.path.glob("videos/dream_*.mp4"), *run.path.glob("plots/dream_*.svg")]
+        latest = max((path.name.split("_")[1][:12] for path in found), default="")
+        shown = sorted(path for path in found if path.name.startswith(f"dream_{latest}"))
+        figures += [_dream(path, f"dream of {run.path.name}: {path.name}") for path in shown]
+    return [] if not figures else ["<h2>Dreams</h2>", f'<p class="small">{_text(DREAMING)}</p>', *figures]
+
+
+def _dream(path: Path, words: str) -> str:
+    """One video or plot as a figure. An SVG file is shown as an image, in which no script runs."""
+    if path.stat().st_size > MAX_DREAM_BYTES:
+        return f'<p class="small">{_text(words)} (too large to embed)</p>'
+    content = base64.b64encode(path.read_bytes()).decode()
+    if path.suffix == ".mp4":
+        shown = f'<video controls loop src="data:video/mp4;base64,{content}"></video>'
+    else:
+        shown = f'<img alt="{_text(words)}" src="data:image/svg+xml;base64,{content}">'
+    return f"<figure>{shown}<figcaption class=small>{_text(words)}</figcaption></figure>"
 
 
 def _table(table: Table) -> str:

@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.hparams.optimizer import ADAM, OptimizerConfig
+from rl_training.hparams.optimizer import ADAM, LAPROP, OptimizerConfig
+from rl_training.jax.models.laprop import LAST_STEP, LaPropState, laprop, laprop_init
 from rl_training.jax.types import Hyper
-from rl_training.registry import OPTAX_NAMES, check_call, optimizers
+from rl_training.registry import OPTAX_NAMES, check_call, check_kwargs, optimizers
 from rl_training.types import ConfigError
 
 BETA1, BETA2 = 0.9, 0.999
-LAST_STEP = np.iinfo(np.int32).max
-"""The count of steps stops here."""
 OptimizerState = Any
 """A pytree: `AdamState`, or the state of an optax transformation."""
 
@@ -76,10 +75,27 @@ def adam_update(
 ADAM_OPTIMIZER = Optimizer(adam_init, adam_update)
 
 
+def laprop_optimizer(
+    agc: float | None = 0.3, eps: float = 1e-20, betas: tuple[float, float] | list[float] = (0.9, 0.999)
+) -> Optimizer:
+    """LaProp with adaptive gradient clipping; the arguments are `hparams.optimizer.kwargs`."""
+
+    def update(
+        params: Any, grads: Any, state: LaPropState, hyper: Hyper, learning_rate: Any
+    ) -> tuple[Any, OptimizerState]:
+        decay = (float(betas[0]), float(betas[1]))
+        return laprop(params, grads, state, learning_rate=learning_rate, agc=agc, eps=eps, betas=decay)
+
+    return Optimizer(laprop_init, update)
+
+
 def build_optimizer(cfg: OptimizerConfig) -> Optimizer:
     """The optimiser that a config names."""
     if cfg.type == ADAM:
         return ADAM_OPTIMIZER
+    if cfg.type == LAPROP:
+        check_kwargs(laprop_optimizer, cfg.kwargs, "optimizer 'laprop'", "hparams.optimizer.kwargs")
+        return laprop_optimizer(**cfg.kwargs)
     what, kwargs = f"optimizer '{cfg.type}'", dict(cfg.kwargs)
     creator = _creator(cfg.type)
     if "learning_rate" in kwargs:

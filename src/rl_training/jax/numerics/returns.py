@@ -25,7 +25,8 @@ def gae(
 
 
 def lambda_return(rewards: Any, next_values: Any, terminated: Any, ends: Any, *, gamma: Any, gae_lambda: Any) -> Any:
-    """TD(lambda) targets on (T, N); see `rl_training.numerics.returns.lambda_return`."""
+    """TD(lambda) targets on (T, N), `gamma` a number or an array of discounts (T, N); see
+    `rl_training.numerics.returns.lambda_return`."""
     cut = ends.at[-1].set(True)
     bootstrap = jnp.where(terminated, 0.0, next_values) * jnp.where(cut, 1.0, 1.0 - gae_lambda)
     return backward_sums(rewards + gamma * bootstrap, jnp.where(cut, 0.0, gamma * gae_lambda))

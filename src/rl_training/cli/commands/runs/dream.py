@@ -1,0 +1,122 @@
+"""`rl dream`: play an episode, let the world model of a run foresee it, and write both side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.commands.runs.eval import read_checkpoint
+from rl_training.cli.commands.runs.resume import TARGETS
+from rl_training.cli.flags import (
+    allow_changed_config_flag,
+    argument,
+    converted,
+    json_flag,
+    output_dir_flag,
+    text,
+    trust_flag,
+    whole,
+)
+from rl_training.cli.output import print_json, show, stdout_for_the_result
+from rl_training.cli.parser import Command, UsageError
+from rl_training.cli.targets import find_target
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DreamOptions:
+    run: str = argument(values="runs")
+    checkpoint: int | str = converted(
+        read_checkpoint,
+        read_checkpoint("latest"),
+        "latest, best, or the env steps of a saved one (default latest)",
+        "WHICH",
+        values="checkpoints",
+    )
+    context: int = whole("observations that the model sees first (default 5)", low=1, default=5)
+    steps: int = whole("steps that it foresees then (default 15)", low=1, default=15)
+    samples: int = whole("samples of the future, for the spread in plots (default 16)", low=1, default=16)
+    seed: int | None = whole("seed of the episode (default: the run's own)", "S")
+    out: str | None = text("folder for videos and plots (default: those of the run)", "DIR")
+    trust_plugins: bool = trust_flag()
+    allow_changed_config: bool = allow_changed_config_flag()
+    output_dir: str | None = output_dir_flag()
+    json: bool = json_flag()
+
+
+def run(options: DreamOptions) -> int:
+    from rl_training.runs.directory import RunDir
+
+    target = find_target(options.run, options.output_dir)
+    if not isinstance(target, RunDir):
+        raise UsageError("rl dream takes one run, not a group or a sweep")
+    with stdout_for_the_result(options.json):
+        record = dreamt(target, options)
+    if options.json:
+        print_json(record)
+    else:
+        errors = ", ".join(f"{error:.3f} after {k}" for k, error in record["errors"].items())
+        show(
+            f"{record['run']}\ncheckpoint {options.checkpoint} at {record['env_steps']:,} env steps; saw "
+            f"{record['context']} observations, then {record['steps']} steps on its own\n"
+            f"root mean squared error: {errors or 'no step'}\n" + "\n".join(record["files"])
+        )
+    return 0
+
+
+def dreamt(target: Any, options: DreamOptions) -> dict[str, Any]:
+    """Play, dream, write; returns the record that `--json` prints."""
+    from pathlib import Path
+
+    from rl_training.eval import dream_of_an_episode
+    from rl_training.logging.dream_pictures import write_dream
+
+    found, env_steps = dream_of_an_episode(
+        target.path,
+        checkpoint=options.checkpoint,
+        context=options.context,
+        steps=options.steps,
+        samples=options.samples,
+        seed=options.seed,
+        trust_plugins=options.trust_plugins,
+        allow_changed_config=options.allow_changed_config,
+    )
+    videos, plots = (Path(options.out),) * 2 if options.out else (target.videos, target.plots)
+    files = write_dream(found, videos, plots, f"dream_{env_steps:012d}_episode")
+    return {
+        "run": str(target.path),
+        "env_steps": env_steps,
+        "context": found.context,
+        "steps": next(iter(found.predicted.values())).shape[1] - found.context,
+        "errors": errors_of(found),
+        "files": [str(file) for file in files],
+    }
+
+
+def errors_of(found: Any) -> dict[str, float]:
+    """Root mean squared errors of the mean prediction 1, 5 and 15 steps ahead, over everything observed."""
+    import numpy as np
+
+    errors = {}
+    for k in (1, 5, 15):
+        at = found.context - 1 + k
+        pairs = [
+            (found.predicted[name][:, at].mean(0), true[at]) for name, true in found.true.items() if at < len(true)
+        ]
+        if pairs:
+            squares = np.concatenate([np.square(mean - true).ravel() for mean, true in pairs])
+            errors[str(k)] = float(np.sqrt(squares.mean()))
+    return errors
+
+
+COMMAND = Command(
+    name="dream",
+    summary="show what the world model of a run foresees, beside what really happens",
+    usage="RUN [flags]",
+    options=DreamOptions,
+    run=run,
+    examples=("rl dream latest", "rl dream latest --context 3 --steps 6 --out pictures"),
+    notes=TARGETS,
+)

@@ -1,0 +1,218 @@
+"""Recurrent state-space model: a deterministic recurrent state and a random latent, Gaussian or categorical.
+
+The core is the block GRU of DreamerV3 (Hafner et al. 2023, arXiv:2301.04104); with `latent: gaussian` the random part
+is that of PlaNet (Hafner et al. 2019, arXiv:1811.04551). Every layer is linear, RMS norm, SiLU.
+
+The numbers are those of the reference, the products are arranged for speed: where each block gets [its part of h, x0,
+x1, x2], the weights of the shared x0, x1, x2 are one dense matrix and only h needs a block product; actions, tokens and
+the prior are computed for all T steps at once, outside the loop over time.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rl_training.dynamics.base import Belief, Dynamics, Observed, State, bounded_actions, stacked
+from rl_training.dynamics.latents import Categorical, Gaussian, Latent
+from rl_training.models.world_models.layers import BlockLinear, NormedLayer, NormedMLP, RMSNorm, dense
+from rl_training.numerics.initial_weights import truncated_normal
+from rl_training.types import ConfigError
+
+BLOCKS = 8
+"""Blocks of the recurrent matrices in every published size."""
+SMALLEST_BLOCKED = 256
+"""Below this size of the deterministic state one dense product is faster than blocks."""
+
+
+def usual_blocks(deter: int) -> int:
+    """Blocks of a core whose deterministic state has this size."""
+    return BLOCKS if deter >= SMALLEST_BLOCKED else 1
+
+
+class BlockGRU(nn.Module):
+    """Gated recurrent core: h' = update * candidate + (1 - update) * h, with block-diagonal recurrent matrices."""
+
+    def __init__(self, rng: np.random.Generator, deter: int, hidden: int, inputs: tuple[int, int], blocks: int) -> None:
+        super().__init__()
+        self.blocks = blocks
+        latent, actions = inputs
+        self.from_deter = NormedLayer(rng, deter, hidden)
+        self.from_latent = NormedLayer(rng, latent, hidden) if latent else None
+        self.from_action = NormedLayer(rng, actions, hidden)
+        self.split = 2 * hidden if latent else hidden
+        """Rows of the shared weights that belong to the state; those of the action follow."""
+        width = self.split + hidden
+        fan_in = deter + blocks * width  # of the whole block-linear layer, in which every block sees all of x0, x1, x2
+        own = truncated_normal(rng, (blocks, deter // blocks, deter // blocks), fan_in)
+        shared = truncated_normal(rng, (width, deter), fan_in)
+        self.recurrent = nn.Parameter(torch.from_numpy(own))
+        self.shared = nn.Parameter(torch.from_numpy(shared))
+        self.bias = nn.Parameter(torch.zeros(deter))
+        self.norm = RMSNorm(deter)
+        self.gates = BlockLinear(rng, deter, 3 * deter, blocks)
+
+    def action_part(self, actions: Tensor) -> Tensor:
+        """What actions add inside the core; for any number of steps at once."""
+        x: Tensor = self.from_action(bounded_actions(actions))
+        return x @ self.shared[self.split :] + self.bias
+
+    def forward(self, deter: Tensor, latent: Tensor | None, action_part: Tensor) -> Tensor:
+        """The next deterministic state; `latent` is None where the core was built without one."""
+        x = self.from_deter(deter)
+        if self.from_latent is not None and latent is not None:
+            x = torch.cat([x, self.from_latent(latent)], dim=1)
+        inside = torch.addmm(action_part, x, self.shared[: self.split])
+        x = F.silu(self.norm(inside + self._recurrence(deter)))
+        gates = self.gates(x).view(len(x), self.blocks, 3, -1)  # reset, candidate, update, inside each block
+        reset, candidate, update = (part.reshape(len(x), -1) for part in gates.unbind(2))
+        return gated(reset, candidate, update, deter)
+
+    def _recurrence(self, deter: Tensor) -> Tensor:
+        if self.blocks == 1:
+            return deter @ self.recurrent[0]
+        grouped = deter.view(len(deter), self.blocks, -1).transpose(0, 1)
+        return torch.bmm(grouped, self.recurrent).transpose(0, 1).reshape(len(deter), -1)
+
+
+def gated(reset: Tensor, candidate: Tensor, update: Tensor, deter: Tensor) -> Tensor:
+    """The new state of a GRU from its raw gates; the update gate starts near closed, by the -1."""
+    update = torch.sigmoid(update - 1.0)
+    candidate = torch.tanh(torch.sigmoid(reset) * candidate)
+    return update * candidate + (1.0 - update) * deter
+
+
+class Posterior(nn.Module):
+    """From [h, tokens] to the parameters of the latent: one normed layer and a linear one.
+
+    The part of the tokens does not depend on the state, so it is computed for all steps at once.
+    """
+
+    def __init__(self, rng: np.random.Generator, deter: int, tokens: int, hidden: int, outputs: int) -> None:
+        super().__init__()
+        fan_in = deter + tokens
+        self.from_deter = nn.Parameter(torch.from_numpy(truncated_normal(rng, (deter, hidden), fan_in)))
+        self.from_tokens = nn.Parameter(torch.from_numpy(truncated_normal(rng, (tokens, hidden), fan_in)))
+        self.bias = nn.Parameter(torch.zeros(hidden))
+        self.norm = RMSNorm(hidden)
+        self.output = dense(rng, hidden, outputs)
+
+    def token_part(self, tokens: Tensor) -> Tensor:
+        return tokens @ self.from_tokens + self.bias
+
+    def forward(self, deter: Tensor, token_part: Tensor) -> Tensor:
+        x: Tensor = self.output(F.silu(self.norm(torch.addmm(token_part, deter, self.from_deter))))
+        return x
+
+
+class Sizes(NamedTuple):
+    """Sizes of an RSSM: deterministic state, hidden layers, latents, classes of each, blocks of the core."""
+
+    deter: int
+    hidden: int
+    stoch: int
+    classes: int
+    blocks: int
+
+
+class RSSM(Dynamics):
+    """State {"deter", "stoch"}; features [deter, stoch]."""
+
+    def __init__(
+        self,
+        tokens: int,
+        actions: int,
+        rng: np.random.Generator,
+        *,
+        deter: int = 512,
+        hidden: int = 64,
+        stoch: int = 32,
+        classes: int = 4,
+        blocks: int | None = None,
+        unimix: float = 0.01,
+        latent: Literal["categorical", "gaussian"] = "categorical",
+    ) -> None:
+        super().__init__()
+        blocks = usual_blocks(deter) if blocks is None else blocks
+        check_sizes(Sizes(deter, hidden, stoch, classes, blocks), latent)
+        self.latent: Latent = Categorical(stoch, classes, unimix) if latent == "categorical" else Gaussian(stoch)
+        self.deter, self.blocks = deter, blocks
+        self.features = deter + self.latent.size
+        self.noise_size = self.latent.noise_size
+        stored = np.dtype(np.uint8) if latent == "categorical" else np.dtype(np.float32)
+        self.state_spec = {"deter": ((deter,), np.dtype(np.float32)), "stoch": ((stoch,), stored)}
+        self.core = BlockGRU(rng, deter, hidden, (self.latent.size, actions), blocks)
+        self.prior_head = NormedMLP(rng, deter, hidden, 2, self.latent.parameters)
+        self.posterior_head = Posterior(rng, deter, tokens, hidden, self.latent.parameters)
+
+    def prior(self, state: State, actions: Tensor, noise: Tensor | None) -> tuple[State, Belief]:
+        deter = self.core(state["deter"], state["stoch"], self.core.action_part(actions))
+        belief = self.latent.belief(self.prior_head(deter))
+        return {"deter": deter, "stoch": self.latent.sample(belief, noise)}, belief
+
+    def posterior(
+        self, state: State, actions: Tensor, tokens: Tensor, noise: Tensor | None
+    ) -> tuple[State, Belief, Belief]:
+        state, belief = self._corrected(
+            state, self.core.action_part(actions), self.posterior_head.token_part(tokens), noise
+        )
+        return state, belief, self.latent.belief(self.prior_head(state["deter"]))
+
+    def _corrected(
+        self, state: State, action_part: Tensor, token_part: Tensor, noise: Tensor | None
+    ) -> tuple[State, Belief]:
+        deter = self.core(state["deter"], state["stoch"], action_part)
+        belief = self.latent.belief(self.posterior_head(deter, token_part))
+        return {"deter": deter, "stoch": self.latent.sample(belief, noise)}, belief
+
+    def observe(
+        self, state: State, actions: Tensor, tokens: Tensor, is_first: Tensor, noise: Tensor | None = None
+    ) -> Observed:
+        keep = (1.0 - is_first.to(tokens.dtype))[..., None]  # (T, B, 1)
+        action_parts = self.core.action_part(actions * keep)
+        token_parts = self.posterior_head.token_part(tokens)
+        states, beliefs = [], []
+        for t in range(len(tokens)):
+            kept = {name: value * keep[t] for name, value in state.items()}
+            draws = None if noise is None else noise[t]
+            state, belief = self._corrected(kept, action_parts[t], token_parts[t], draws)
+            states.append(state)
+            beliefs.append(belief)
+        together = stacked(states)
+        return Observed(together, stacked(beliefs), self.latent.belief(self.prior_head(together["deter"])))
+
+    def divergence(self, posterior: Belief, prior: Belief) -> Tensor:
+        return self.latent.divergence(posterior, prior)
+
+    def read(self, state: State) -> Tensor:
+        return torch.cat([state["deter"], state["stoch"]], dim=-1)
+
+    def stored(self, state: State) -> State:
+        if not isinstance(self.latent, Categorical):
+            return state
+        return {"deter": state["deter"], "stoch": self.latent.class_numbers(state["stoch"])}
+
+    def restored(self, stored: State) -> State:
+        if not isinstance(self.latent, Categorical):
+            return stored
+        return {"deter": stored["deter"].to(torch.float32), "stoch": self.latent.one_hot(stored["stoch"])}
+
+
+def check_sizes(sizes: Sizes, latent: str) -> None:
+    """ConfigError where the sizes of an RSSM do not fit together."""
+    for name, value in sizes._asdict().items():
+        if value < 1:
+            raise ConfigError(f"hparams.dynamics.kwargs.{name} must be at least 1, not {value}")
+    if sizes.deter % sizes.blocks:
+        raise ConfigError(
+            f"hparams.dynamics.kwargs.deter {sizes.deter} is not divisible into {sizes.blocks} blocks; change one of "
+            "the two"
+        )
+    if latent not in ("categorical", "gaussian"):
+        raise ConfigError(f"hparams.dynamics.kwargs.latent must be categorical or gaussian, not {latent!r}")
+    if latent == "categorical" and sizes.classes > 256:
+        raise ConfigError(f"hparams.dynamics.kwargs.classes must be at most 256, not {sizes.classes}")

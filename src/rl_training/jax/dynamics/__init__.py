@@ -1,0 +1,1 @@
+"""Dynamics in JAX: the twins of `rl_training.dynamics`, as pure functions."""

@@ -1,0 +1,113 @@
+"""Dreams of a run: metrics and files while it trains, `load(run).dream`, `rl dream`, and the HTML report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rl_training
+from rl_training.config.loading import parse_config
+from rl_training.types import ConfigError
+
+WIDTHS = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 3, "units": 8, "layers": 1, "depth": 1, "bins": 5}
+
+
+def config(output_dir: Path, **sections: Any) -> Any:
+    hparams = {"size": "custom", "custom": WIDTHS, "batch_size": 2, "sequence_length": 4, "train_ratio": 1}
+    mapping: dict[str, Any] = {
+        "algo": "dreamer",
+        "env_id": "RLProbe/Catch-v0",
+        "output_dir": str(output_dir),
+        "hparams": {**hparams, "learning_starts": 32, "imagine_horizon": 2},
+        "training": {"total_timesteps": 512, "eval_frequency": 256, "num_eval_episodes": 1},
+        "logging": {"terminal": False, "video_frequency": 512},
+        "buffer": {"size": 1000},
+    }
+    return parse_config({**mapping, **sections})
+
+
+@pytest.fixture(scope="module", params=["vector", "pixels"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    kind = str(request.param)
+    cfg = config(tmp_path_factory.mktemp("runs"), env={"kwargs": {"obs": kind}})
+    return kind, Path(rl_training.train(cfg).run_dir)
+
+
+def test_a_run_logs_errors_and_keeps_pictures(run: tuple[str, Path]) -> None:
+    kind, path = run
+    rows = [json.loads(line) for line in (path / "logs/metrics.jsonl").read_text().splitlines()]
+    found = [row for row in rows if "model/open_loop_error_1" in row]
+    assert [row["env_steps"] for row in found] == [256, 512]
+    assert all(0.0 < row["model/open_loop_error_1"] < 1.0 for row in found)
+    assert "model/open_loop_error_5" in found[-1]
+    assert "model/open_loop_error_15" not in found[-1], "an episode of Catch has ten observations"
+    picture = "videos/dream_000000000512.mp4" if kind == "pixels" else "plots/dream_000000000512_obs.svg"
+    assert (path / picture).stat().st_size > 0
+
+
+def test_a_loaded_policy_dreams(run: tuple[str, Path]) -> None:
+    kind, path = run
+    policy = rl_training.load(path)
+    space = policy.observation_space
+    obs = np.zeros((2, *space.shape), space.dtype)  # type: ignore[union-attr]
+    dream = policy.dream(obs, [0, 1, 2, 2], samples=3)
+    shape = (3, 5, 32, 32, 1) if kind == "pixels" else (3, 5, 50)
+    assert dream.predicted["obs"].shape == shape
+    assert dream.context == 2
+    again = policy.dream(obs, [0, 1, 2, 2], samples=3)
+    assert np.array_equal(dream.predicted["obs"], again.predicted["obs"])
+    with pytest.raises(ConfigError, match=r"give one as obs\[None\]"):
+        policy.dream(obs[0], [0])
+
+
+def test_rl_dream_writes_what_it_says(
+    run: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from rl_training.cli import main
+
+    kind, path = run
+    assert main(["dream", str(path), "--json", "--context", "3", "--steps", "4", "--out", str(tmp_path / "out")]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["context"], record["steps"], record["env_steps"]) == (3, 4, 512)
+    assert set(record["errors"]) == {"1"}
+    assert all(Path(file).stat().st_size > 0 for file in record["files"])
+    assert [Path(file).suffix for file in record["files"]] == [".mp4" if kind == "pixels" else ".svg"]
+
+
+def test_the_report_shows_the_latest_dream(run: tuple[str, Path], tmp_path: Path) -> None:
+    from rl_training.cli import main
+
+    kind, path = run
+    page = tmp_path / "report.html"
+    assert main(["compare", str(path), "--html", str(page)]) == 0
+    text = page.read_text()
+    assert ("data:video/mp4;base64," in text) is (kind == "pixels")
+    assert ("data:image/svg+xml;base64," in text) is (kind == "vector")
+    assert f"dream of {path.name}: dream_000000000512" in text
+
+
+def test_a_run_without_a_world_model_says_so(tmp_path: Path) -> None:
+    cfg = parse_config({
+        "algo": "random", "env_id": "CartPole-v1", "output_dir": str(tmp_path), "logging": {"terminal": False},
+        "training": {"total_timesteps": 128, "num_eval_episodes": 0},
+    })  # fmt: skip
+    policy = rl_training.load(rl_training.train(cfg).run_dir)
+    with pytest.raises(ConfigError, match="a run of 'random' has no world model"):
+        policy.dream(np.zeros((1, 4), np.float32), [])
+
+
+def test_looking_changes_nothing(tmp_path: Path) -> None:
+    """The weights of a run with pictures and errors are those of one without."""
+    weights = []
+    for name, logging, episodes in (("with", 256, 1), ("without", 0, 0)):
+        sections = {"logging": {"terminal": False, "video_frequency": logging}}
+        training = {"total_timesteps": 300, "eval_frequency": 128, "num_eval_episodes": episodes}
+        result = rl_training.train(config(tmp_path / name, **sections, training=training))
+        state = rl_training.load(result.run_dir).policy.state_dict()
+        weights.append(state["network"]["actor"])
+    for key, value in weights[0].items():
+        assert np.array_equal(value, weights[1][key]), key
