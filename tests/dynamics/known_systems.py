@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,10 @@ class Trajectories(NamedTuple):
 
     obs: Array
     actions: Array
+
+
+System = Callable[[np.random.Generator, int, int], Trajectories]
+"""(generator, length, rows) -> trajectories."""
 
 
 def chain(rng: np.random.Generator, length: int, rows: int) -> Trajectories:
@@ -91,15 +96,16 @@ class LatentLearner:
         return 0.5 * ((decoded - obs) / PRECISION).square().sum(-1)
 
     @torch.no_grad()
-    def samples(self, data: Trajectories, start: int, count: int) -> Array:
-        """Predictions (K, B, count) of the steps after `start`, which is the last one that the model sees."""
+    def samples(self, data: Trajectories, start: int, count: int, *, noise_of_sight: bool = True) -> Array:
+        """Predictions (K, B, count) of the steps after `start`, which is the last one that the model sees; with the
+        noise that observations have for the model, or without."""
         states, _ = self.observe(Trajectories(data.obs[: start + 1], data.actions[: start + 1]))
         rows = {name: value[-1].repeat_interleave(count, 0) for name, value in states.items()}
         actions = torch.from_numpy(data.actions[start + 1 :]).repeat_interleave(count, 1)
         noise = self.uniform(len(actions), actions.shape[1], self.dynamics.noise_size)
         imagined = self.dynamics.imagine(rows, actions, noise)
-        decoded = self.decoder(self.dynamics.read(imagined)).view(len(actions), -1, count)
-        return decoded.numpy() + PRECISION * self.rng.standard_normal(decoded.shape)
+        decoded: Array = self.decoder(self.dynamics.read(imagined)).view(len(actions), -1, count).numpy()
+        return decoded + PRECISION * self.rng.standard_normal(decoded.shape) if noise_of_sight else decoded
 
 
 class EnsembleLearner:
@@ -134,6 +140,15 @@ class EnsembleLearner:
         noise = torch.from_numpy(self.rng.random((len(actions), len(obs), self.ensemble.noise_size), np.float32))
         imagined = self.ensemble.imagine(state, actions, noise)["obs"]
         return imagined.view(len(actions), -1, count).numpy()
+
+
+def trained(learner: LatentLearner | EnsembleLearner, system: System, updates: int, length: int) -> None:
+    """Updates on fresh trajectories; the step size falls to 0 over the second half."""
+    rng = np.random.default_rng(1)
+    first = learner.optimizer.param_groups[0]["lr"]
+    for update in range(updates):
+        learner.optimizer.param_groups[0]["lr"] = first * min(1.0, 2.0 * (1.0 - update / updates))
+        learner.learn(system(rng, length, 64))
 
 
 def true_samples(data: Trajectories, start: int, count: int, rng: np.random.Generator) -> Array:
