@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -35,7 +36,7 @@ WITH_PATH = "PYTHONPATH=."
 PARSED = frozenset(
     {
         *("eval", "resume", "show", "watch", "debug", "tag", "diff", "verify", "cleanup", "archive", "import", "index"),
-        *("compare", "export", "plot"),
+        *("compare", "export", "plot", "dream"),
     }
 )
 """Commands that need runs, or would change those of whoever runs the tests."""
@@ -131,24 +132,30 @@ def test_python_examples_name_what_exists(page: Path) -> None:
 def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     """A short run on Box actions, which log the most; in JAX where there is no torch twin."""
     spec = builtin_spec(algo)
-    replay = {"learning_starts": 8, "batch_size": 4, "updates_per_step": 0.5}
+    replay: dict[str, Any] = {"learning_starts": 8, "batch_size": 4, "updates_per_step": 0.5}
+    if algo in ("dreamer", "planet"):  # long enough sequences for the errors of predictions
+        widths = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 2, "units": 8, "layers": 1, "depth": 1, "bins": 5}
+        replay = {"size": "custom", "custom": widths, "learning_starts": 8, "batch_size": 2, "sequence_length": 4}
+        replay |= {"train_ratio": 2} | ({"candidates": 4, "elites": 2, "iterations": 1} if algo == "planet" else {})
     cfg = {
         "algo": algo,
         "backend": "jax" if spec.build is None else "torch",
         "env_id": "CartPole-v1" if algo in ("dqn", "pqn") else "Pendulum-v1",
         "output_dir": str(tmp_path),
-        "env": {"num_envs": 2, "max_episode_steps": 8},
+        "env": {"num_envs": 2, "max_episode_steps": 30 if algo in ("dreamer", "planet") else 8},
         "hparams": replay if spec.kind == "off_policy" else {"num_steps": 8},
-        "training": {"total_timesteps": 32, "num_eval_episodes": 1},
+        "training": {"total_timesteps": 64 if algo in ("dreamer", "planet") else 32, "num_eval_episodes": 1},
         "logging": {"terminal": False, "tensorboard": False},
     }
     rows = (Path(rl_training.train(cfg).run_dir) / "logs" / "metrics.jsonl").read_text().splitlines()
-    logged = {name for row in rows for name in json.loads(row) if name.startswith(("train/", "rollout/", "eval/"))}
+    logged = {
+        name for row in rows for name in json.loads(row) if name.startswith(("train/", "rollout/", "eval/", "model/"))
+    }
     assert {"rollout/return_mean", "eval/return_mean"} <= logged
     page, common = ((DOCS / "algorithms" / f"{name}.md").read_text() for name in (algo, "index"))
     assert sorted(name for name in logged if f"`{name}`" not in page + common) == []
     shares = spec.kind == "on_policy" and algo != "pqn"  # what policy gradients log is explained in the index
-    updates = set(re.findall(r"`(train/\w+)`", page + (common if shares else "")))
+    updates = set(re.findall(r"`((?:train|model)/\w+)`", page + (common if shares else "")))
     assert sorted(updates - logged) == [], "explained, but not logged"
 
 
