@@ -23,6 +23,8 @@ from rl_training.training.collector import CollectStats, Episode
 from rl_training.training.loop import Clock
 from rl_training.types import Carry, Obs, Policy, Progress, StateDict, Stateful, TransitionSink, VectorStep
 
+Begin = Callable[[], None]
+"""Called once in the collecting thread, with its first job: sets it up as the learner's thread is."""
 PATIENCE = 10.0
 """Seconds that a failed run waits for the step its environments are in, before it ends without them."""
 
@@ -37,9 +39,8 @@ class Cancelled(BaseException):
 class CollectorThread:
     """One background thread for one job at a time; the errors of a job are raised where its end is waited for."""
 
-    def __init__(self, begin: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, begin: Begin) -> None:
         self.begin = begin
-        """Called once in the thread, with its first job."""
         self.cancelled = threading.Event()
         self.busy = False
         self._jobs: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
@@ -179,7 +180,7 @@ class Ahead(Generic[AnyStore]):
     may_start_afresh = True
 
     def __init__(
-        self, frozen: Frozen, stores: Sequence[AnyStore], collect: Callable[[AnyStore], CollectStats], begin: Any
+        self, frozen: Frozen, stores: Sequence[AnyStore], collect: Callable[[AnyStore], CollectStats], begin: Begin
     ) -> None:
         self.frozen = frozen
         self.thread = CollectorThread(begin)

@@ -14,7 +14,7 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.step_block import StepBlock
 from rl_training.guards import Guard
 from rl_training.numerics.metrics import mean_metrics
-from rl_training.training.ahead import Ahead, CancellableSink, Frozen
+from rl_training.training.ahead import Ahead, Begin, CancellableSink, Frozen
 from rl_training.training.collector import Collector, CollectStats
 from rl_training.training.contract import ReplayTerms
 from rl_training.training.loop import RunSettings
@@ -28,8 +28,7 @@ class Beside:
     """What an overlapped trainer has beside an ordinary one."""
 
     frozen: Frozen
-    begin: Callable[[], None]
-    """Called once in the collecting thread, to set it up as the learner's thread is."""
+    begin: Begin
 
 
 class OverlappedOnPolicyTrainer(OnPolicyTrainer):
