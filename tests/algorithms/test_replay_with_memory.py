@@ -122,6 +122,37 @@ def test_targets_do_not_depend_on_the_burn_in_where_an_episode_begins_behind_it(
     assert torch.equal(dqn.targets_of(dqn.prepare(batch)), dqn.targets_of(dqn.prepare(other)))
 
 
+def test_targets_over_several_steps_go_on_from_the_row_where_their_rewards_end() -> None:
+    def dqn(n_step: int) -> DQN:
+        context = BuildContext(OBS, DiscreteSpec(2), network=NetworkConfig(critic=backbone_config("gru")))
+        return DQN(context, DQNConfig(gamma=0.5, n_step=n_step, burn_in=BURN_IN, sequence_length=LENGTH))
+
+    batch = sequences()
+    batch["rewards"] = np.arange(1, 1 + N * (BURN_IN + LENGTH), dtype=np.float32).reshape(N, -1)
+    batch["terminated"] = np.zeros_like(batch["terminated"])
+    batch["terminated"][0, BURN_IN + 1] = True
+    batch["is_first"] = np.zeros_like(batch["is_first"])
+    batch["is_first"][0, BURN_IN + 2] = batch["is_first"][1, BURN_IN + 3] = True  # a termination and a truncation
+    several, one = dqn(3), dqn(1)
+    rows = several.prepare(batch)
+    lone = one.prepare({**batch, "rewards": 0 * batch["rewards"], "terminated": 0 * batch["terminated"]})
+    later = one.targets_of(lone).squeeze(1) / 0.5  # the values of every row's next observation
+    valid = batch["valid"][:, BURN_IN:].T  # (T, N)
+    places = {(int(t), int(n)): number for number, (t, n) in enumerate(np.argwhere(valid))}
+    ends = {(1, 0), (2, 1)} | {(int(t) - 1, int(n)) for t, n in np.argwhere(~valid)}
+    targets = several.targets_of(rows).squeeze(1)
+    for (t, n), number in places.items():
+        total, discount, end = 0.0, 1.0, t
+        for end in range(t, min(t + 3, LENGTH)):
+            total += discount * float(batch["rewards"][n, BURN_IN + end])
+            discount *= 0.5
+            if (end, n) in ends:
+                break
+        alive = 0.0 if (end, n) == (1, 0) else 1.0
+        expected = total + alive * discount * float(later[places[end, n]])
+        assert float(targets[number]) == pytest.approx(expected, rel=1e-5), (t, n)
+
+
 def trainer(**given: Any) -> Any:
     """A run of a recurrent DQN on CueMemory that is still acting at random."""
     network = {"hidden_dims": [4], "memory": {"type": "gru", "size": 4}}
@@ -179,7 +210,11 @@ def test_batches_hold_as_many_transitions_as_without_memory() -> None:
 
 HER_KEYS = {"env_id": "RLProbe/BitFlip-v0", "buffer": {"type": "her", "size": 200}}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "n-step": ({"hparams": {"n_step": 3}}, r"set hparams\.n_step: 1"),
+    "n-step": ({"hparams": {"n_step": 5}}, r"n_step 5 is more than the hparams\.sequence_length 4"),
+    "n-step of an actor-critic": (
+        {"algo": "sac", "env_id": "Pendulum-v1", "hparams": {"n_step": 3}},
+        r"actor-critics with memory learn from one-step targets along sequences; set hparams\.n_step: 1",
+    ),
     "batch": ({"hparams": {"batch_size": 3}}, r"batch_size 3 is less than one sequence of hparams\.sequence_length 4"),
     "her": (HER_KEYS, "hindsight replay relabels transitions, networks with memory learn from sequences"),
     "small buffer": ({"buffer": {"size": 8}}, r"holds no sequence of 5 steps of 2 environments: raise buffer\.size"),

@@ -39,7 +39,7 @@ def test_conforms_with_every_memory(algo: str, env_id: str, kind: str) -> None:
 
 STORED = {
     "stored state": {"stored_state": True},
-    "stored state, prioritised": {"stored_state": True, "prioritized": True},
+    "stored state, prioritised, three steps": {"stored_state": True, "prioritized": True, "n_step": 3},
     "rainbow": {"prioritized": True, "dueling": True, "distribution": "c51", "atoms": 5, "noisy": True},
 }
 

@@ -212,6 +212,7 @@ class DQN(OffPolicyAlgorithm):
 
     hp: DQNConfig
     policy_learners = ("q",)
+    n_step_sequences = True
 
     def __init__(self, ctx: BuildContext, hp: DQNConfig) -> None:
         super().__init__(ctx, hp)
@@ -274,7 +275,7 @@ class DQN(OffPolicyAlgorithm):
         network = cast(ActionValues, self.targets["q"].network)
         numbers = network(rows.next_obs, network.draw_noise(self.rng))
         chooser = self.q(rows.next_obs, self.q.draw_noise(self.rng)) if self.hp.double else numbers
-        following = of_actions(numbers, greedy(self.expected(chooser), rows.next_obs))
+        following = rows.next_of(of_actions(numbers, greedy(self.expected(chooser), rows.next_obs)))
         if self.hp.distribution == "c51":
             probabilities = F.softmax(following, dim=1)
             return c51_projection(probabilities, self.support, rows.rewards, rows.discounts, rows.terminated)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.kernel_choice import using_reference
 from rl_training.algorithms.policies import STORED_CARRY, NetworkPolicy
 from rl_training.algorithms.random import random_actions
-from rl_training.algorithms.sequences import priorities_of, steps_of
+from rl_training.algorithms.sequences import priorities_of, steps_of, with_n_steps
 from rl_training.algorithms.static import StaticAgent
 from rl_training.build_context import BuildContext
 from rl_training.guards import Held, Suspects, gradient_suspects, leaves
@@ -64,6 +64,13 @@ class Transitions:
     """gamma to the number of steps that the rewards span."""
     weights: Tensor | None = None
     """Importance-sampling weights of a prioritised buffer; None means that all rows count alike."""
+    bootstrap: Tensor | None = None
+    """Row whose next observation each target goes on from, for targets over several steps of a sequence; None is the
+    row itself."""
+
+    def next_of(self, values: Tensor) -> Tensor:
+        """What targets go on from, given values (B, ...) of every row's next observation."""
+        return values if self.bootstrap is None else values.index_select(0, self.bootstrap)
 
 
 def td_targets(rewards: Tensor, discounts: Tensor, terminated: Tensor, next_values: Tensor) -> Tensor:
@@ -189,6 +196,8 @@ class OffPolicyAlgorithm:
     """Hand-written gradients in place of autograd, where a subclass has them."""
     updates_per_learn = 1
     """Updates that one call of `update` counts as."""
+    n_step_sequences = False
+    """Whether targets over several steps combine with memory."""
     policy_learners: tuple[str, ...] = ("actor",)
     """Learners whose network the policy saves."""
     priority_eta = 0.9
@@ -235,8 +244,15 @@ class OffPolicyAlgorithm:
         self.policy = policy
         if not self.remembers:
             return
-        if self.hp.n_step > 1:
-            raise ConfigError("networks with memory learn from one-step targets along sequences; set hparams.n_step: 1")
+        if self.hp.n_step > 1 and not self.n_step_sequences:
+            raise ConfigError(
+                "actor-critics with memory learn from one-step targets along sequences; set hparams.n_step: 1"
+            )
+        if self.hp.n_step > self.hp.sequence_length:
+            raise ConfigError(
+                f"hparams.n_step {self.hp.n_step} is more than the hparams.sequence_length {self.hp.sequence_length} "
+                "that networks with memory learn from at a time"
+            )
         if self.hp.batch_size < self.hp.sequence_length:
             raise ConfigError(
                 f"hparams.batch_size {self.hp.batch_size} is less than one sequence of hparams.sequence_length "
@@ -279,18 +295,24 @@ class OffPolicyAlgorithm:
         """Sampled sequences (N, K + T, ...) as the rows of T steps, after K of burn-in. Images of one sequence are all
         moved alike: a memory may compare them."""
         offsets = self.shift.draw(len(batch["rewards"]), self.rng)
+        if self.reward_normalizer is not None:
+            batch = {**batch, "rewards": self.reward_normalizer.scale(batch["rewards"])}
         rows, flat = steps_of(
             batch, self.hp.burn_in, self.device, lambda obs: self.shift(self.observations(obs), offsets)
         )
-        rewards = flat["rewards"] if self.reward_normalizer is None else self.reward_normalizer.scale(flat["rewards"])
+        if self.hp.n_step > 1:
+            flat = with_n_steps(flat, batch, self.hp.burn_in, self.hp.gamma, self.hp.n_step)
+        else:
+            flat["discounts"] = np.full(len(flat["rewards"]), self.hp.gamma, np.float32)
         return Transitions(
             replace(rows, following=None),
             self.tensor(flat["actions"]),
-            self.tensor(rewards),
+            self.tensor(flat["rewards"]),
             rows,
             self.tensor(flat["terminated"]).to(torch.float32),
-            torch.full((len(rewards),), self.hp.gamma, dtype=torch.float32, device=self.device),
+            self.tensor(flat["discounts"]),
             self.tensor(flat["weights"]) if "weights" in flat else None,
+            self.tensor(flat["bootstrap"]) if "bootstrap" in flat else None,
         )
 
     def priorities(self, rows: Transitions, errors: Tensor) -> Array | None:

@@ -11,6 +11,7 @@ import torch
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.observed import Steps
 from rl_training.models.transfer import to_device
+from rl_training.numerics.returns import n_step_sums
 from rl_training.types import Array, Batch, Obs
 
 
@@ -39,6 +40,30 @@ def steps_of(
         None if carry is None else {name: to_device(value, device) for name, value in carry.items()},
         observed(after(batch["next_obs"], burn_in)),
     ), flat
+
+
+def with_n_steps(flat: dict[str, Array], batch: Batch, burn_in: int, gamma: float, n: int) -> dict[str, Array]:
+    """The columns of `steps_of` for targets over up to n steps of a sequence, fewer where it or an episode ends.
+
+    `rewards` are sums, `discounts` belong to them, `terminated` is that of the last row of a sum, and `bootstrap` says
+    which row that is: its next observation is what the target goes on from.
+    """
+    rewards, terminated, valid, is_first = (
+        batch[name][:, burn_in:].T for name in ("rewards", "terminated", "valid", "is_first")
+    )
+    ends = np.array(terminated, np.bool_)
+    ends[:-1] |= is_first[1:] | ~valid[1:]
+    sums, discounts, last = n_step_sums(np.asarray(rewards, np.float32), ends, gamma=gamma, n=n)
+    rows = (last * rewards.shape[1] + np.arange(rewards.shape[1])).reshape(-1)
+    kept = np.flatnonzero(valid)
+    place = np.cumsum(valid.reshape(-1)) - 1  # of a row among those that are transitions
+    return {
+        **flat,
+        "rewards": sums.reshape(-1)[kept],
+        "discounts": discounts.reshape(-1)[kept],
+        "terminated": terminated.reshape(-1)[rows[kept]],
+        "bootstrap": place[rows[kept]],
+    }
 
 
 def in_time(values: Array) -> Array:

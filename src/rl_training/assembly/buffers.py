@@ -80,7 +80,8 @@ def build_replay(cfg: TrainConfig, spaces: Spaces, options: ReplayOptions, env_f
     elif options.prioritized:
         keywords["priorities"] = Priorities(options.alpha)
     if options.sequences is not None:
-        keywords |= {"sequence_length": options.sequences.length, "carry": options.sequences.carry}
+        # sequences hold single steps, which the algorithm sums up itself
+        keywords |= {"sequence_length": options.sequences.length, "carry": options.sequences.carry, "n_step": 1}
     if name == "her":
         keywords["compute_reward"] = goal_function(cfg, env_fn, "compute_reward", required=True)
         keywords["compute_terminated"] = goal_function(cfg, env_fn, "compute_terminated", required=False)

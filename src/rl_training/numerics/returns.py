@@ -116,6 +116,31 @@ def n_step_returns(
     return targets
 
 
+def n_step_sums(rewards: Array, ends: Flags, *, gamma: float, n: int) -> tuple[Array, Array, Array]:
+    """Up to n discounted rewards from each row (T, N) on, none behind an end or the last row.
+
+    Returns (sums, gamma to the number of rewards in each, the time of the last row of each sum): what bootstraps from
+    that row's next observation. For values that are only known once they are learnt, as in sequences from replay.
+
+    >>> ends = np.array([[False], [True], [False], [False]])
+    >>> sums, discounts, last = n_step_sums(np.float32([[1.0], [2.0], [4.0], [8.0]]), ends, gamma=0.5, n=3)
+    >>> sums.ravel().tolist(), discounts.ravel().tolist(), last.ravel().tolist()
+    ([2.0, 2.0, 8.0, 8.0], [0.25, 0.5, 0.25, 0.5], [1, 1, 3, 3])
+    """
+    length = len(rewards)
+    sums, discounts = rewards.copy(), np.full_like(rewards, gamma)
+    last = np.repeat(np.arange(length)[:, None], rewards.shape[1], axis=1)
+    goes_on = ~ends
+    for k in range(1, min(n, length)):
+        goes_on = goes_on[:-1]  # row t takes the reward of row t + k
+        rows = slice(length - k)
+        sums[rows] += np.where(goes_on, discounts[rows] * rewards[k:], np.float32(0.0))
+        discounts[rows] = np.where(goes_on, discounts[rows] * np.float32(gamma), discounts[rows])
+        last[rows] += goes_on
+        goes_on = goes_on & ~ends[k:]
+    return sums, discounts, last
+
+
 def discounted_returns(rewards: npt.ArrayLike, ends: npt.ArrayLike, *, gamma: float) -> Array:
     """Monte Carlo rewards-to-go: the discounted sum to the end of the episode or of the array, nothing bootstrapped.
 
