@@ -99,9 +99,10 @@ class LatentLearner:
     def samples(self, data: Trajectories, start: int, count: int, *, noise_of_sight: bool = True) -> Array:
         """Predictions (K, B, count) of the steps after `start`, which is the last one that the model sees; with the
         noise that observations have for the model, or without."""
-        states, _ = self.observe(Trajectories(data.obs[: start + 1], data.actions[: start + 1]))
-        rows = {name: value[-1].repeat_interleave(count, 0) for name, value in states.items()}
-        actions = torch.from_numpy(data.actions[start + 1 :]).repeat_interleave(count, 1)
+        each = Trajectories(*(np.repeat(column, count, axis=1) for column in data))  # also of what was seen
+        states, _ = self.observe(Trajectories(each.obs[: start + 1], each.actions[: start + 1]))
+        rows = {name: value[-1] for name, value in states.items()}
+        actions = torch.from_numpy(each.actions[start + 1 :])
         noise = self.uniform(len(actions), actions.shape[1], self.dynamics.noise_size)
         imagined = self.dynamics.imagine(rows, actions, noise)
         decoded: Array = self.decoder(self.dynamics.read(imagined)).view(len(actions), -1, count).numpy()

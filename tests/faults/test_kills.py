@@ -122,6 +122,8 @@ def other_settings(algo: str) -> list[str]:
         small = {"algo": algo, "env_id": "CartPole-v1", "training.total_timesteps": 5 * ROLLOUT}
         settings = flags(small, {"training.checkpoint_frequency": ROLLOUT})
         return [word for word in settings if not word.startswith("--hparams.num_epochs")]
+    if algo in ("dreamer", "planet"):
+        return [word for word in flags(world_model_settings(algo)) if not word.startswith("--hparams.num_")]
     replay = {
         "algo": algo,
         "env_id": "CartPole-v1" if algo in ("dqn", "sac") else "Pendulum-v1",
@@ -135,6 +137,26 @@ def other_settings(algo: str) -> list[str]:
         "training.checkpoint_frequency": BLOCK_ENV_STEPS,
     }
     return [word for word in flags(replay) if not word.startswith("--hparams.num_")]
+
+
+def world_model_settings(algo: str) -> dict[str, object]:
+    """Sequences of four steps with stored states; a model of a few thousand weights, a search of a few candidates."""
+    widths = {"deter": 16, "hidden": 8, "stoch": 4, "classes": 4, "units": 8, "layers": 1, "bins": 21}
+    own = (
+        {"candidates": 8, "elites": 2, "iterations": 2, "plan_horizon": 3} if algo == "planet" else {"imagine_last": 2}
+    )
+    hparams = {"batch_size": 4, "sequence_length": 4, "train_ratio": 2, "learning_starts": 64, "size": "custom", **own}
+    return {
+        "algo": algo,
+        "env_id": "RLProbe/Catch-v0" if algo == "dreamer" else "Pendulum-v1",
+        **{f"hparams.{name}": value for name, value in hparams.items()},
+        **{f"hparams.custom.{name}": value for name, value in widths.items()},
+        "env.normalize_obs": False,
+        "env.normalize_reward": False,
+        "buffer.size": 600,
+        "training.total_timesteps": 5 * BLOCK_ENV_STEPS,
+        "training.checkpoint_frequency": BLOCK_ENV_STEPS,
+    }
 
 
 @pytest.mark.parametrize("algo", OTHERS)
