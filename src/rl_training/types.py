@@ -30,6 +30,8 @@ StateDict = dict[str, Any]
 
 ACTION_MASK = "action_mask"
 """Reserved observation key: 1 where an action is allowed. Encoders and normalisers skip it; policies read it."""
+CRITIC_STATE = "critic_state"
+"""Reserved observation key that only critics see: what training knows and acting must do without."""
 RESTART_INFO = "worker_restart"
 """Info key that a vector environment sets on the rows whose worker died and was restarted during the step: these rows
 hold no transition."""

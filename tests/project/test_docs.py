@@ -132,13 +132,14 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     """A short run on Box actions, which log the most; in JAX where there is no torch twin."""
     spec = builtin_spec(algo)
     replay = {"learning_starts": 8, "batch_size": 4, "updates_per_step": 0.5}
+    rollouts = {"num_steps": 8, **({"exploration": {"type": "rnd"}} if algo == "ppo" else {})}
     cfg = {
         "algo": algo,
         "backend": "jax" if spec.build is None else "torch",
         "env_id": "CartPole-v1" if algo in ("dqn", "pqn") else "Pendulum-v1",
         "output_dir": str(tmp_path),
         "env": {"num_envs": 2, "max_episode_steps": 8},
-        "hparams": replay if spec.kind == "off_policy" else {"num_steps": 8},
+        "hparams": replay if spec.kind == "off_policy" else rollouts,
         "training": {"total_timesteps": 32, "num_eval_episodes": 1},
         "logging": {"terminal": False, "tensorboard": False},
     }

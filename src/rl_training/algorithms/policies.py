@@ -94,7 +94,7 @@ def host_forward(
     def run(obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Carry]:
         with torch.no_grad():
             tensors = as_tensors(obs, device)
-            features = backbone(tensors if encoder is None else encoder(tensors))
+            features = backbone(tensors if encoder is None else encoder.acting(tensors))
             return cast(Array, output(features).cpu().numpy()), carry
 
     return run
@@ -108,7 +108,7 @@ def remembering_forward(
     def run(obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Carry]:
         with torch.no_grad():
             tensors = as_tensors(obs, device)
-            x = backbone.embed(tensors if encoder is None else encoder(tensors))
+            x = backbone.embed(tensors if encoder is None else encoder.acting(tensors))
             memory = {name: torch.as_tensor(value, device=device) for name, value in carry.items()}
             features, after = backbone.memory.step(x, memory, torch.as_tensor(is_first, device=device))
             return cast(Array, output(features).cpu().numpy()), to_arrays(after)

@@ -178,3 +178,28 @@ def test_counting(end: str) -> None:
 def test_probes_keep_the_gymnasium_contract(probe_id: str) -> None:
     assert check_env(probe_id).errors == []
     assert PROBES[probe_id].about
+
+
+def test_only_one_of_all_dives_finds_the_treasure() -> None:
+    env = make_env("RLProbe/DeepSea-v0", EnvConfig(kwargs={"size": 5, "mapping_seed": 1}))
+    returns = []
+    for number in range(32):
+        env.reset(seed=0)
+        steps = [env.step((number >> t) & 1) for t in range(5)]
+        assert [step[2] for step in steps] == [False] * 4 + [True]
+        assert not steps[-1][0].any()
+        returns.append(sum(step[1] for step in steps))
+    assert sorted(returns)[-1] == pytest.approx(0.99)
+    assert sorted(returns)[-2] <= 1e-6
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_the_hidden_cue_pays_itself_and_the_match(continuous: bool) -> None:
+    env = make_env("RLProbe/HiddenCue-v0", EnvConfig(kwargs={"key": "state", "continuous": continuous}))
+    for seed in range(6):
+        obs, _ = env.reset(seed=seed)
+        cue, right = float(obs["state"][0]), seed % 2 == 0
+        action = (1 if cue > 0 else -1) * (1 if right else -1)
+        step = env.step(np.array([action], np.float32) if continuous else int(action > 0))
+        assert step[1] == pytest.approx(cue + right)
+        assert step[2]

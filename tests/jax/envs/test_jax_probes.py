@@ -37,6 +37,8 @@ FIELDS: dict[type, tuple[str, ...]] = {
     probes.Counting: ("count",),
     probes.StaySwitch: ("state",),
     probes.CueMemory: ("cue", "time"),
+    probes.DeepSea: ("row", "column"),
+    probes.HiddenCue: ("cue",),
     probes.MaskedArms: ("best_allowed",),
     probes.DictObs: ("colour", "sign"),
     probes.Target: ("obs",),
