@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rl_training.config.networks import actor_space
 from rl_training.config.schema import NetworkConfig
 from rl_training.guards import Guard
 from rl_training.seeding import Streams
@@ -27,6 +28,11 @@ class BuildContext:
     normalize_reward: bool = False
     guard: Guard = field(default_factory=Guard)
     """Stops a gradient that is not finite: see `rl_training.guards`."""
+
+    @property
+    def actor_space(self) -> SpaceSpec:
+        """The observations without those that `network.critic_only` keeps from the actor."""
+        return actor_space(self.observation_space, self.network)
 
     @property
     def fraction(self) -> float:

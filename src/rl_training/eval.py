@@ -13,6 +13,7 @@ from rl_training.assembly.environments import EnvFn, eval_env_maker, need_env_fn
 from rl_training.assembly.lanes import check_supported
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
+from rl_training.config.networks import critic_only_keys
 from rl_training.config.schema import TrainConfig
 from rl_training.envs import make_env, space_spec
 from rl_training.envs.observations import as_batch
@@ -43,6 +44,7 @@ class SavedPolicy:
         self.env_steps = checkpoint.step
         self.checkpoint = checkpoint.path
         self.observation_space, self.action_space = spaces
+        self._unseen = critic_only_keys(self.observation_space, cfg.network)
         self._rng = np.random.default_rng(cfg.seed)
         self._carry = policy.initial_carry(1)
         self._is_first = np.ones(1, bool)
@@ -58,10 +60,10 @@ class SavedPolicy:
         """The action for one observation, or actions for a batch of them (an extra first axis).
 
         A policy with memory remembers between calls, row by row; call `reset` when an episode starts. A batch of
-        another size starts anew.
+        another size starts anew. Observations that only critics see may be left out: they change no action.
         ObservationError where an observation is not of the space that the policy was trained on.
         """
-        rows, single = as_batch(obs, self.observation_space)
+        rows, single = as_batch(obs, self.observation_space, self._unseen)
         count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
         if len(self._is_first) != count:
             self._carry, self._is_first = self.policy.initial_carry(count), np.ones(count, bool)

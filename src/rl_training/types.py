@@ -33,6 +33,8 @@ ACTION_MASK = "action_mask"
 ACTING_POLICY = "acting_policy"
 """Key of a rollout that an earlier policy collected (`env.overlap`): the state of that policy, as its `state_dict` gave
 it. Log-probabilities of the actions are to be taken from it."""
+CRITIC_STATE = "critic_state"
+"""Reserved observation key that only critics see: what training knows and acting must do without."""
 RESTART_INFO = "worker_restart"
 """Info key that a vector environment sets on the rows whose worker died and was restarted during the step: these rows
 hold no transition."""

@@ -1,4 +1,4 @@
-"""Replay algorithms learn what needs memory, and what is only told by images; PPO learns the latter too."""
+"""PPO and the replay algorithms learn what needs memory, and what is only told by images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import eval_env_maker
-from rl_training.config.loading import parse_config
+from rl_training.config.loading import load_config, parse_config
 from rl_training.training.evaluation import evaluate_policy
 
 assert image_cases.KINDS
@@ -64,6 +64,43 @@ def test_every_memory_and_r2d2_solve_cue_memory(memory: str, options: dict[str, 
 def test_without_memory_the_cue_is_forgotten() -> None:
     assert cue("none", {}, 0, 10_000) < 0.8
 
+
+# -- PPO --------------------------------------------------------------------------------------------------------------
+
+
+def preset_return(preset: str, memory: str, seed: int) -> float:
+    """Share of the best return that a preset gets with another memory."""
+    flags = {"seed": seed, "network.actor.memory.type": memory, "network.critic.memory.type": memory}
+    cfg = load_config(f"ppo/{preset}", overrides=flags)
+    with pinned_threads(1):
+        trainer = build_trainer(cfg)
+        trainer.run(cfg.training.total_timesteps)
+        result = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=100, seed=1)
+        trainer.close()
+    return float(result.returns.mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("memory", ["gru", "lstm", "transformer"])
+def test_ppo_with_every_memory_remembers_the_cue(memory: str, seed: int) -> None:
+    assert preset_return("cue_memory", memory, seed) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ppo_without_memory_guesses_the_cue(seed: int) -> None:
+    assert preset_return("cue_memory", "none", seed) <= 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("memory", ["gru", "lstm", "transformer"])
+def test_ppo_with_every_memory_repeats_the_symbol_of_four_steps_before(memory: str, seed: int) -> None:
+    assert preset_return("repeat_previous", memory, seed) >= 0.9
+
+
+# -- images -----------------------------------------------------------------------------------------------------------
 
 IMAGES: dict[str, tuple[str, dict[str, Any], float]] = {
     "dqn": ("Discrete", {"epsilon_steps": 300, "updates_per_step": 0.25}, 1.0),

@@ -133,6 +133,7 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     """A short run on Box actions, which log the most; in JAX where there is no torch twin."""
     spec = builtin_spec(algo)
     replay: dict[str, Any] = {"learning_starts": 8, "batch_size": 4, "updates_per_step": 0.5}
+    rollouts = {"num_steps": 8, **({"exploration": {"type": "rnd"}} if algo == "ppo" else {})}
     if algo in ("dreamer", "planet"):  # long enough sequences for the errors of predictions
         widths = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 2, "units": 8, "layers": 1, "depth": 1, "bins": 5}
         replay = {"size": "custom", "custom": widths, "learning_starts": 8, "batch_size": 2, "sequence_length": 4}
@@ -143,7 +144,7 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
         "env_id": "CartPole-v1" if algo in ("dqn", "pqn") else "Pendulum-v1",
         "output_dir": str(tmp_path),
         "env": {"num_envs": 2, "max_episode_steps": 30 if algo in ("dreamer", "planet") else 8},
-        "hparams": replay if spec.kind == "off_policy" else {"num_steps": 8},
+        "hparams": replay if spec.kind == "off_policy" else rollouts,
         "training": {"total_timesteps": 64 if algo in ("dreamer", "planet") else 32, "num_eval_episodes": 1},
         "logging": {"terminal": False, "tensorboard": False},
     }

@@ -43,7 +43,7 @@ class RenormActor(nn.Module):
         super().__init__()
         norm = (hp.norm_momentum, hp.renorm_after_updates)
         sizes = (1, 0, 2 * size)
-        self.network = RenormNetwork(ctx.observation_space, ctx.network.actor, rng, sizes, norm, POLICY_GAIN)
+        self.network = RenormNetwork(ctx.actor_space, ctx.network.actor, rng, sizes, norm, POLICY_GAIN)
         with torch.no_grad():  # a first standard deviation of 1 before the tanh
             self.network.output.bias[..., size:] = raw_log_std(0.0)
 

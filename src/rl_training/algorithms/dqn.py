@@ -22,6 +22,7 @@ from rl_training.algorithms.off_policy import OffPolicyAlgorithm, Transitions, t
 from rl_training.algorithms.policies import NetworkPolicy, to_arrays
 from rl_training.algorithms.random import random_actions
 from rl_training.build_context import BuildContext
+from rl_training.config.networks import refuse_critic_only
 from rl_training.hparams.dqn import SPEC, DQNConfig
 from rl_training.models.action_values import ActionValues, QShape
 from rl_training.models.backbones.memory import Remembering
@@ -216,6 +217,7 @@ class DQN(OffPolicyAlgorithm):
 
     def __init__(self, ctx: BuildContext, hp: DQNConfig) -> None:
         super().__init__(ctx, hp)
+        refuse_critic_only(ctx.observation_space, ctx.network, "dqn")
         space = cast(DiscreteSpec, ctx.action_space)
         numbers = 1 if hp.distribution == "none" else hp.atoms
         shape = QShape(space.n, numbers, hp.dueling, hp.noisy_std if hp.noisy else None)

@@ -58,6 +58,7 @@ class ActorCriticPolicy(NetworkPolicy):
             ctx.streams("init"),
             log_std_init=hp.log_std_init,
             use_sde=hp.use_sde and isinstance(ctx.action_space, BoxSpec),
+            intrinsic_value=hp.has_intrinsic_value,
         ).to(ctx.device)
         super().__init__(network, ctx, ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None)
         self.parameters = FlatParameters(self.network)
@@ -124,7 +125,8 @@ class ActorCriticPolicy(NetworkPolicy):
 class Rollout:
     """The valid transitions of a rollout, flat (B, ...), with log-probabilities and values from before the update.
 
-    For networks with memory the rows are sequences: see `Pieces`.
+    For networks with memory the rows are sequences: see `Pieces`. Where the critic has a second value head, values and
+    returns have two columns (B, 2), those of the environment's rewards and those of an exploration bonus.
     """
 
     obs: TensorObs
@@ -233,8 +235,8 @@ class OnPolicyAlgorithm:
         actions = to_device(flat_rows(batch["actions"]), self.policy.device)
         with torch.no_grad():
             logprobs, _, values = acting.network(seen, actions)
-        value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
-        advantages, returns = self._gae(batch, rewards, value_rows, self._next_values(batch, acting, value_rows))
+        value_rows = values.cpu().numpy().reshape(num_steps, num_envs, *values.shape[1:])
+        advantages, returns = self.targets(batch, rewards, value_rows, self._edge_values(batch, acting))
         obs = self._current(seen, acting, rows)
         rollout = Rollout(obs, actions, logprobs, values, self._flat(advantages), self._flat(returns))
         if not batch["valid"].all():
@@ -246,11 +248,12 @@ class OnPolicyAlgorithm:
         moved = acting is not self.policy and self.policy.normalizer is not None
         return self.policy.seen(rows) if moved else seen
 
-    def _gae(self, batch: Batch, rewards: Array, values: Array, next_values: Array) -> tuple[Array, Array]:
+    def targets(self, batch: Batch, rewards: Array, values: Array, edge_values: Array) -> tuple[Array, Array]:
+        """Advantages and returns (T, N), from the values of the rows and of the last and final observations."""
         return gae(
             rewards,
             values,
-            next_values,
+            with_edges(batch, values, edge_values),
             batch["terminated"],
             batch["terminated"] | batch["truncated"],
             gamma=self.hp.gamma,
@@ -272,9 +275,8 @@ class OnPolicyAlgorithm:
             edge = acting.seen(concatenate_rows(batch["last_obs"], batch["final_obs"]))
             edge_values = acting.network.next_values(edge, self._edge_carry(batch, traces)).cpu().numpy()
         obs = self._current(seen, acting, rows)
-        value_rows = values.cpu().numpy().reshape(num_steps, num_envs)
-        next_values = self._with_edges(batch, value_rows, edge_values)
-        advantages, returns = self._gae(batch, rewards, value_rows, next_values)
+        value_rows = values.cpu().numpy().reshape(num_steps, num_envs, *values.shape[1:])
+        advantages, returns = self.targets(batch, rewards, value_rows, edge_values)
         length = self.hp.sequence_length or num_steps
         starts = torch.arange(length, num_steps, length, device=device)  # the first piece begins with the rollout
         before = ((starts - 1)[:, None] * num_envs + torch.arange(num_envs, device=device)).reshape(-1)
@@ -328,23 +330,15 @@ class OnPolicyAlgorithm:
         self.reward_normalizer.update(rewards, ends, batch["valid"])
         return self.reward_normalizer.scale(rewards)
 
-    def _next_values(self, batch: Batch, acting: ActorCriticPolicy, values: Array) -> Array:
-        """V of every row's true next observation: the row below, or the final one where an episode ended."""
+    def _edge_values(self, batch: Batch, acting: ActorCriticPolicy) -> Array:
+        """V of the last and then of the final observations, (N + F,)."""
         edge = concatenate_rows(batch["last_obs"], batch["final_obs"])
         with torch.no_grad():
-            edge_values = acting.network.values(acting.seen(edge)).cpu().numpy()
-        return self._with_edges(batch, values, edge_values)
-
-    @staticmethod
-    def _with_edges(batch: Batch, values: Array, edge_values: Array) -> Array:
-        """Values shifted by one step, with those of the last and the final observations in their places."""
-        num_envs = values.shape[1]
-        next_values = np.concatenate([values[1:], edge_values[None, :num_envs]])
-        next_values.reshape(-1)[batch["final_index"]] = edge_values[num_envs:]
-        return next_values
+            return acting.network.values(acting.seen(edge)).cpu().numpy()
 
     def _flat(self, values: Array) -> Tensor:
-        return to_device(values.reshape(-1), self.policy.device).to(torch.float32)
+        rows = values.reshape(-1, *values.shape[2:])
+        return to_device(rows, self.policy.device).to(torch.float32)
 
     def observe(self, batch: Batch) -> None:
         """Move the observation statistics; called between rollouts, after the update."""
@@ -407,11 +401,12 @@ class OnPolicyAlgorithm:
 
     def rollout_metrics(self, rollout: Rollout) -> Metrics:
         """Metrics of a rollout that do not depend on the loss."""
-        values, returns = rollout.values.cpu().numpy(), rollout.returns.cpu().numpy()
+        first = (..., 0) if rollout.values.dim() > 1 else ...  # a bonus has values of its own in the second column
+        values, returns = rollout.values[first].cpu().numpy(), rollout.returns[first].cpu().numpy()
         metrics: Metrics = {
             "learning_rate": self.scheduled("learning_rate"),
             "explained_variance": explained_variance(values, returns),
-            "value_mean": rollout.values.mean(),
+            "value_mean": rollout.values[first].mean(),
         }
         log_std = getattr(self.policy.head, "log_std", None)
         if log_std is not None:
@@ -426,6 +421,17 @@ class OnPolicyAlgorithm:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+
+
+def with_edges(batch: Batch, values: Array, edge_values: Array) -> Array:
+    """V of every row's true next observation: the row below, or the final one where an episode ended.
+
+    `edge_values` (N + F,) are those of the last and then of the final observations.
+    """
+    num_envs = values.shape[1]
+    next_values = np.concatenate([values[1:], edge_values[None, :num_envs]])
+    next_values.reshape(-1)[batch["final_index"]] = edge_values[num_envs:]
+    return next_values
 
 
 def flat_rows(obs: Obs, keep: Array | None = None) -> Any:

@@ -99,7 +99,7 @@ def host_forward(
     def run(obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Carry]:
         with torch.no_grad():
             tensors = as_tensors(obs, device)
-            features = backbone(tensors if encoder is None else encoder(tensors))
+            features = backbone(tensors if encoder is None else encoder.acting(tensors))
             return cast(Array, output(features).cpu().numpy()), carry
 
     return run
@@ -113,7 +113,7 @@ def remembering_forward(
     def run(obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Carry]:
         with torch.no_grad():
             tensors = as_tensors(obs, device)
-            x = backbone.embed(tensors if encoder is None else encoder(tensors))
+            x = backbone.embed(tensors if encoder is None else encoder.acting(tensors))
             memory = {name: to_device(value, device) for name, value in carry.items()}
             features, after = backbone.memory.step(x, memory, to_device(is_first, device))
             return cast(Array, output(features).cpu().numpy()), to_arrays(after)

@@ -12,21 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast, using_reference
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
+from rl_training.algorithms.rnd import INTRINSIC, RandomNetworkDistillation
 from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
 from rl_training.models.transfer import to_device
 from rl_training.numerics.metrics import mean_metrics
 from rl_training.numerics.normalization import normalized
+from rl_training.numerics.returns import explained_variance
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import Batch, StateDict, UpdateResult
+from rl_training.types import Array, Batch, Metrics, StateDict, UpdateResult
 
 __all__ = ["PPO", "SPEC", "PPOConfig", "ppo_loss"]
 
@@ -102,13 +106,15 @@ class PPO(OnPolicyAlgorithm):
     def __init__(self, ctx: BuildContext, hp: PPOConfig) -> None:
         super().__init__(ctx, hp)
         self.rng = ctx.streams("minibatch")
+        self.exploration = RandomNetworkDistillation(ctx, hp.exploration) if hp.has_intrinsic_value else None
 
     @cached_property
     def kernel(self) -> Kernel:
         """Chosen once, at the first update: a subclass may replace parts until its own constructor has run."""
         from rl_training.algorithms.kernels.ppo import FastKernel, fits
 
-        if allows_fast(self.hp) and READABLE.is_unchanged(self, [self.network]) and fits(self):
+        ours = self.exploration is None and READABLE.is_unchanged(self, [self.network])
+        if ours and allows_fast(self.hp) and fits(self):
             return FastKernel(self)
         return self.reference_kernel()
 
@@ -121,6 +127,8 @@ class PPO(OnPolicyAlgorithm):
         return using_reference(self)
 
     def update(self, batch: Batch) -> UpdateResult:
+        if self.exploration is not None:
+            batch = {**batch, INTRINSIC: self.exploration.rewards(batch)}
         rollout = self.prepare(batch)
         coefficients = Coefficients(
             self.scheduled("clip_coef"), self.scheduled("ent_coef"), self.hp.vf_coef, self.hp.clip_vf
@@ -139,19 +147,42 @@ class PPO(OnPolicyAlgorithm):
                     self.optimizer.zero_grad()
                 records.append(losses)
         self.optimizer.zero_grad()
-        return UpdateResult(
-            {**mean_metrics(records, stacked_mean), "epochs": epochs, "clip_coef": coefficients.clip_coef}
-            | self.rollout_metrics(rollout)
-        )
+        metrics = {**mean_metrics(records, stacked_mean), "epochs": epochs, "clip_coef": coefficients.clip_coef}
+        return UpdateResult(metrics | self.rollout_metrics(rollout) | self.explored(batch, rollout))
+
+    def targets(self, batch: Batch, rewards: Array, values: Array, edge_values: Array) -> tuple[Array, Array]:
+        """Advantages (T, N) and returns; with exploration a weighted sum of advantages, and returns (T, N, 2)."""
+        if self.exploration is None:
+            return super().targets(batch, rewards, values, edge_values)
+        advantages, returns = super().targets(batch, rewards, values[..., 0], edge_values[..., 0])
+        own = self.exploration.targets(batch, values[..., 1], edge_values[..., 1], self.hp.gae_lambda)
+        total = self.hp.exploration.extrinsic_coef * advantages + self.hp.exploration.coef * own.advantages
+        return total, np.stack([returns, own.returns], axis=-1)
+
+    def explored(self, batch: Batch, rollout: Rollout) -> Metrics:
+        """Let the exploration bonus learn from a rollout; nothing without exploration."""
+        if self.exploration is None:
+            return {}
+        values, returns = rollout.values[:, 1], rollout.returns[:, 1]
+        return {
+            "intrinsic_reward_mean": float(batch[INTRINSIC][batch["valid"]].mean()),
+            "intrinsic_return_mean": returns.mean(),
+            "intrinsic_explained_variance": explained_variance(values.cpu().numpy(), returns.cpu().numpy()),
+            **self.exploration.learn(batch, self.hp.num_epochs, self.hp.num_minibatches),
+        }
 
     def gradient(self, minibatch: Rollout, coefficients: Coefficients) -> dict[str, Tensor | float]:
         """Add the gradient of `loss` on a minibatch to that of the parameters; returns the losses."""
         return cast(dict[str, Tensor | float], self.kernel.gradient("network", self.loss, minibatch, coefficients))
 
     def loss(self, rollout: Rollout, coefficients: Coefficients) -> dict[str, Tensor]:
-        """`ppo_loss` on some rows of a rollout under the current network."""
+        """`ppo_loss` on some rows of a rollout under the current network, plus the loss of a second value head."""
         logprobs, entropy, new_values = self.evaluated(rollout)
-        rollout = rollout.learnt()
+        rollout, intrinsic_loss = rollout.learnt(), None
+        if self.exploration is not None:
+            intrinsic_loss = 0.5 * (new_values[:, 1] - rollout.returns[:, 1]).square().mean()
+            rollout = replace(rollout, values=rollout.values[:, 0], returns=rollout.returns[:, 0])
+            new_values = new_values[:, 0]
         minibatch = {
             "logprobs": logprobs,
             "old_logprobs": rollout.logprobs,
@@ -161,7 +192,11 @@ class PPO(OnPolicyAlgorithm):
             "new_values": new_values,
             "entropy": entropy,
         }
-        return ppo_loss(minibatch, **coefficients._asdict())
+        losses = ppo_loss(minibatch, **coefficients._asdict())
+        if intrinsic_loss is None:
+            return losses
+        total = losses["loss"] + coefficients.vf_coef * intrinsic_loss
+        return {**losses, "loss": total, "intrinsic_value_loss": intrinsic_loss}
 
     def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, bool]]:
         """One pass in random order. The flag marks the last minibatch before an optimiser step."""
@@ -177,12 +212,35 @@ class PPO(OnPolicyAlgorithm):
         approx_kl, loss = float(losses["approx_kl"]), float(losses["loss"])
         return 1.5 * self.hp.target_kl < approx_kl < math.inf and math.isfinite(loss)
 
+    def watched(self) -> Iterator[Tensor | Array]:
+        yield from super().watched()
+        if self.exploration is not None:
+            yield from self.exploration.watched()
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        yield from super().named_modules()
+        if self.exploration is not None:
+            yield "predictor", self.exploration.predictor
+
+    def named_optimizers(self) -> Iterator[tuple[str, Any]]:
+        yield from super().named_optimizers()
+        if self.exploration is not None:
+            yield "predictor", self.exploration.optimizer
+
+    def drop_open_episodes(self) -> None:
+        super().drop_open_episodes()
+        if self.exploration is not None:
+            self.exploration.drop_open_episodes()
+
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "rng": generator_state(self.rng)}
+        exploration = {} if self.exploration is None else {"exploration": self.exploration.state_dict()}
+        return {**super().state_dict(), "rng": generator_state(self.rng), **exploration}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         super().load_state_dict(state)
         set_generator_state(self.rng, state["rng"])
+        if self.exploration is not None:
+            self.exploration.load_state_dict(state["exploration"])
 
 
 READABLE = Readable(PPO, ["loss"], [ppo_loss, normalized])

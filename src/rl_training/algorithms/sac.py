@@ -26,9 +26,9 @@ from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
 from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
 from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
-from rl_training.config.schema import BackboneConfig
+from rl_training.config.schema import NetworkConfig
 from rl_training.hparams.sac import SPEC, SACConfig
-from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.build import build_actor_backbone, width
 from rl_training.models.critics import QCritics
 from rl_training.models.heads import MASKED_LOGIT, CategoricalHead, SquashedGaussianHead
 from rl_training.models.observed import Seen, action_mask, features_of
@@ -76,11 +76,11 @@ class GaussianActor(nn.Module):
     """A tanh-squashed Gaussian over actions in -1..1."""
 
     def __init__(
-        self, observation_space: SpaceSpec, action_space: BoxSpec, cfg: BackboneConfig, rng: np.random.Generator
+        self, observation_space: SpaceSpec, action_space: BoxSpec, network: NetworkConfig, rng: np.random.Generator
     ) -> None:
         super().__init__()
         ones = np.ones(action_space.shape, np.float32)
-        self.backbone = build_backbone(observation_space, cfg, rng)
+        self.backbone = build_actor_backbone(observation_space, network, rng)
         self.head = SquashedGaussianHead(width(self.backbone), BoxSpec(-ones, ones, ones.dtype), rng)
         with torch.no_grad():  # a first policy of mean 0 and standard deviation 1 before the tanh
             self.head.output.weight.mul_(0.01)
@@ -122,10 +122,10 @@ class CategoricalActor(nn.Module):
     """A categorical distribution over n actions."""
 
     def __init__(
-        self, observation_space: SpaceSpec, action_space: DiscreteSpec, cfg: BackboneConfig, rng: np.random.Generator
+        self, observation_space: SpaceSpec, action_space: DiscreteSpec, network: NetworkConfig, rng: np.random.Generator
     ) -> None:
         super().__init__()
-        self.backbone = build_backbone(observation_space, cfg, rng)
+        self.backbone = build_actor_backbone(observation_space, network, rng)
         self.head = CategoricalHead(width(self.backbone), action_space, rng)
 
     def forward(self, obs: Seen) -> Tensor:
@@ -254,12 +254,12 @@ class SAC(OffPolicyAlgorithm):
         self.actor: GaussianActor | CategoricalActor
         self.policy: NetworkPolicy
         if isinstance(space, BoxSpec):
-            self.actor, self.actions = GaussianActor(obs_space, space, network.actor, rng), SAMPLED_ACTIONS
+            self.actor, self.actions = GaussianActor(obs_space, space, network, rng), SAMPLED_ACTIONS
             self.noise_size = math.prod(space.shape)
             usual_entropy = -float(self.noise_size)
         else:
             assert isinstance(space, DiscreteSpec), "other action spaces are refused before anything is built"
-            self.actor, self.actions = CategoricalActor(obs_space, space, network.actor, rng), ENUMERATED_ACTIONS
+            self.actor, self.actions = CategoricalActor(obs_space, space, network, rng), ENUMERATED_ACTIONS
             self.noise_size = 0
             usual_entropy = 0.89 * math.log(space.n)
         self.critics = QCritics(obs_space, space, network.critic, rng, hp.num_critics, encoder)

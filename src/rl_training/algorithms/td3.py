@@ -21,9 +21,9 @@ from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
 from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
 from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
-from rl_training.config.schema import BackboneConfig
+from rl_training.config.schema import NetworkConfig
 from rl_training.hparams.td3 import SPEC, TD3Config
-from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.build import build_actor_backbone, width
 from rl_training.models.critics import QCritics
 from rl_training.models.initialization import linear
 from rl_training.models.observed import Seen, features_of
@@ -45,10 +45,10 @@ class DeterministicActor(nn.Module):
     """One action in -1..1 per state."""
 
     def __init__(
-        self, observation_space: SpaceSpec, action_space: BoxSpec, cfg: BackboneConfig, rng: np.random.Generator
+        self, observation_space: SpaceSpec, action_space: BoxSpec, network: NetworkConfig, rng: np.random.Generator
     ) -> None:
         super().__init__()
-        self.backbone = build_backbone(observation_space, cfg, rng)
+        self.backbone = build_actor_backbone(observation_space, network, rng)
         self.output = linear(rng, width(self.backbone), math.prod(action_space.shape), gain=POLICY_GAIN)
 
     def forward(self, obs: Seen) -> Tensor:
@@ -99,7 +99,7 @@ class TD3(OffPolicyAlgorithm):
         super().__init__(ctx, hp)
         rng, space = ctx.streams("init"), cast(BoxSpec, ctx.action_space)
         encoder, obs_space, network = share_encoder(ctx.observation_space, ctx.network, rng)
-        self.actor = DeterministicActor(obs_space, space, network.actor, rng)
+        self.actor = DeterministicActor(obs_space, space, network, rng)
         self.critics = QCritics(obs_space, space, network.critic, rng, hp.num_critics, encoder)
         self.learner("actor", self.actor)
         self.learner("critics", self.critics)

@@ -186,7 +186,10 @@ def section_paths(hparams: Any) -> frozenset[tuple[str, ...]]:
 
 @cache
 def leaf_paths(hparams: Any) -> dict[str, str]:
-    """The dotted path of each field name that occurs once in the tree: `clip_coef` -> `hparams.clip_coef`."""
+    """The dotted path of each field name that occurs once in the tree: `clip_coef` -> `hparams.clip_coef`.
+
+    A hyperparameter itself goes before fields of the same name in sections below `hparams`, such as `exploration`.
+    """
     paths: dict[str, list[str]] = {}
     sections = section_paths(hparams)
 
@@ -199,7 +202,8 @@ def leaf_paths(hparams: Any) -> dict[str, str]:
 
     for name, hint in root_hints(hparams).items():
         visit((name,), hint)
-    return {name: found[0] for name, found in paths.items() if len(found) == 1}
+    own = {name: [path for path in found if path == f"hparams.{name}"] for name, found in paths.items()}
+    return {name: (own[name] or found)[0] for name, found in paths.items() if own[name] or len(found) == 1}
 
 
 def hint_at(path: tuple[str | int, ...], hparams: Any) -> Any:

@@ -1,15 +1,15 @@
-"""What a network section stands for: shorthand types spelt out, and the encoder of each observation. Both backends."""
+"""What a network section stands for: shorthand types, encoders, and what the actor may see. Both backends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rl_training.config.schema import BackboneConfig, EncoderConfig
+from rl_training.config.schema import BackboneConfig, EncoderConfig, NetworkConfig
 from rl_training.numerics.encoding import observation_leaves
 from rl_training.numerics.images import IMAGE_ENCODERS, encoder_for, is_image
 from rl_training.registry import did_you_mean
-from rl_training.types import BoxSpec, ConfigError, SpaceSpec
+from rl_training.types import CRITIC_STATE, BoxSpec, ConfigError, DictSpec, SpaceSpec
 
 MEMORIES: Mapping[str, str] = {"gru": "gru", "lstm": "lstm", "rnn": "lstm", "transformer": "transformer"}
 """Types that stand for a memory as wide as the last of `hidden_dims`, behind the layers before it."""
@@ -67,3 +67,44 @@ def encoders_of(space: SpaceSpec, cfg: EncoderConfig) -> dict[str, str]:
     if cfg.type in IMAGE_ENCODERS and not chosen:
         raise ConfigError(f"encoder '{cfg.type}' needs an image among the observations ({', '.join(leaves)})")
     return chosen
+
+
+def critic_only_keys(space: SpaceSpec, cfg: NetworkConfig) -> tuple[str, ...]:
+    """Keys of the observations that critics see and the actor does not; ConfigError where that cannot be."""
+    leaves = observation_leaves(space)
+    if not isinstance(space, DictSpec):
+        if cfg.critic_only:
+            raise ConfigError("network.critic_only names keys of a Dict observation, and this observation has no keys")
+        return ()
+    for name in cfg.critic_only:
+        if name not in leaves:
+            known = ", ".join(leaves)
+            near = did_you_mean(name, leaves)
+            raise ConfigError(f"network.critic_only: no observation is called '{name}'{near} ({known})")
+    hidden = tuple(name for name in leaves if name in (*cfg.critic_only, CRITIC_STATE))
+    if hidden and len(hidden) == len(leaves):
+        raise ConfigError(f"network.critic_only leaves the actor nothing to see: it names all of {', '.join(leaves)}")
+    if hidden and cfg.shared:
+        raise ConfigError(
+            f"network.shared makes actor and critic one network, which cannot hide {', '.join(hidden)} from the actor; "
+            "set network.shared: false"
+        )
+    return hidden
+
+
+def actor_space(space: SpaceSpec, cfg: NetworkConfig) -> SpaceSpec:
+    """The observations that the actor sees: all but those that only critics see."""
+    hidden = critic_only_keys(space, cfg)
+    if not hidden or not isinstance(space, DictSpec):
+        return space
+    return DictSpec({name: leaf for name, leaf in space.spaces.items() if name not in hidden})
+
+
+def refuse_critic_only(space: SpaceSpec, cfg: NetworkConfig, algo: str) -> None:
+    """ConfigError for an algorithm that acts with its critic, where an observation must be hidden from the actor."""
+    hidden = critic_only_keys(space, cfg)
+    if hidden:
+        raise ConfigError(
+            f"{algo} acts with the network that values the actions, so that nothing can be for critics only "
+            f"({', '.join(hidden)}); take an algorithm with an actor, such as ppo or sac, or drop the key in a wrapper"
+        )

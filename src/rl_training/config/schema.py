@@ -188,6 +188,8 @@ class NetworkConfig:
     """Backbone of the value function."""
     shared: bool = False
     """One backbone (the actor's) for both heads."""
+    critic_only: tuple[str, ...] = ()
+    """Keys of a Dict observation that critics see and the actor does not; `critic_state` always is one of them."""
 
 
 DEFAULT_NETWORK = NetworkConfig()

@@ -6,7 +6,7 @@ are converted where nothing is lost: whole floats for an integer space, integers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,11 @@ from rl_training.types import (
 )
 
 
-def as_batch(obs: Any, space: SpaceSpec) -> tuple[Obs, bool]:
-    """(batch (N, ...), whether a single observation was given); ObservationError if they do not fit the space."""
+def as_batch(obs: Any, space: SpaceSpec, optional: Collection[str] = ()) -> tuple[Obs, bool]:
+    """(batch (N, ...), whether a single observation was given); ObservationError if they do not fit the space.
+
+    Keys that are `optional` may be missing; they are filled with zeros.
+    """
     if not isinstance(space, DictSpec):
         if isinstance(obs, Mapping):
             keys = ", ".join(map(str, obs))
@@ -35,17 +38,20 @@ def as_batch(obs: Any, space: SpaceSpec) -> tuple[Obs, bool]:
     if not isinstance(obs, Mapping):
         raise ObservationError(f"expected a mapping with the keys {', '.join(space.spaces)}, got {_given(obs)}")
     flat = _flat(obs)
-    if flat.keys() != space.spaces.keys():
+    given = {key: leaf for key, leaf in space.spaces.items() if key in flat or key not in optional}
+    if flat.keys() != given.keys():
         raise ObservationError(
             f"expected an observation with the keys {', '.join(space.spaces)}, got {', '.join(flat) or 'none'}"
         )
-    leaves = {key: _leaf_batch(flat[key], leaf, f"observation '{key}'") for key, leaf in space.spaces.items()}
+    leaves = {key: _leaf_batch(flat[key], leaf, f"observation '{key}'") for key, leaf in given.items()}
     counts = {key: (len(rows), single) for key, (rows, single) in leaves.items()}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"'{key}' {'one' if one else f'a batch of {count}'}" for key, (count, one) in counts.items())
         raise ObservationError(f"expected one observation or one batch under every key, got {told}")
-    (_, single), *_ = counts.values()
-    return {key: rows for key, (rows, _) in leaves.items()}, single
+    (count, single), *_ = counts.values()
+    rows = {key: rows for key, (rows, _) in leaves.items()}
+    missing = {key: leaf for key, leaf in space.spaces.items() if key not in given}
+    return rows | {key: np.zeros((count, *leaf.shape), leaf.dtype) for key, leaf in missing.items()}, single
 
 
 def _flat(obs: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:

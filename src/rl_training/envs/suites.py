@@ -77,7 +77,10 @@ SUITES = (
     Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*", draws_with_gl=True),
     Suite("minigrid", ("minigrid",), extra="minigrid", package="minigrid", ids=r"(MiniGrid|BabyAI)-.*"),
     Suite("jax", ("gymnasium.envs.phys2d", "gymnasium.envs.tabular"), extra="jax", package="jax"),
-    Suite("probes", tuple(f"rl_training.envs.probes.{name}" for name in ("catch", "control", "goals", "memory"))),
+    Suite(
+        "probes",
+        tuple(f"rl_training.envs.probes.{name}" for name in ("catch", "control", "exploration", "goals", "memory")),
+    ),
 )
 
 ADAPTERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0", "dm_control/compatibility-env-v0"})

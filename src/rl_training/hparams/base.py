@@ -95,6 +95,11 @@ class OnPolicyHparams:
     sde_sample_freq: int = -1
     """Steps between new gSDE noise matrices; -1 draws one per episode only."""
 
+    @property
+    def has_intrinsic_value(self) -> bool:
+        """Whether the critic has a second head, for the returns of an exploration bonus."""
+        return False
+
     def __post_init__(self) -> None:
         check_range(self, "num_steps", low=1)
         check_range(self, "sequence_length", low=1)

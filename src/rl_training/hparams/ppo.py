@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, OnPolicyHparams, check_range, supports_policy_gradient
+from rl_training.hparams.exploration import ExplorationConfig
 from rl_training.hparams.schedules import Schedule
 
 
@@ -27,8 +28,14 @@ class PPOConfig(OnPolicyHparams):
     """Stop the passes over a rollout when the estimated KL exceeds 1.5 times this; null never stops."""
     grad_accumulation: int = 1
     """Minibatches whose gradients are averaged into one optimiser step."""
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    """A bonus for new observations: none, or rnd."""
     kernel: Literal["auto", "reference"] = "auto"
     """How gradients are computed: auto takes a hand-written kernel for MLPs on the CPU, reference always autograd."""
+
+    @property
+    def has_intrinsic_value(self) -> bool:
+        return self.exploration.type != "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()

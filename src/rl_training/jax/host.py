@@ -54,8 +54,8 @@ class HostAlgorithm:
         self.seed = ctx.streams.seed
         self.key, self._key_words = root_key(self.seed), root_words(self.seed)
         self.updates_per_learn = functions.updates_per_learn
-        networks = (ctx.network.actor, ctx.network.critic)
-        in_numpy = all(runs_in_numpy(ctx.observation_space, network) for network in networks)
+        networks = ((ctx.actor_space, ctx.network.actor), (ctx.observation_space, ctx.network.critic))
+        in_numpy = all(runs_in_numpy(space, network) for space, network in networks)
         self.policy = JaxPolicy(self, ctx.action_space, in_numpy=in_numpy)
         self._learn = jax.jit(partial(numbered, functions.learn), donate_argnums=0)
         self._observe = jax.jit(functions.observe, donate_argnums=0)

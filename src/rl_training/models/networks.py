@@ -18,7 +18,7 @@ from rl_training.checkpointing.safetensors_format import blob_chunks, parse_blob
 from rl_training.checkpointing.state_tree import flatten
 from rl_training.checkpointing.verified_files import opened, read_file
 from rl_training.config.schema import BackboneConfig, NetworkConfig
-from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.build import build_actor_backbone, build_backbone, width
 from rl_training.models.backbones.memory import MemoryCarry, Remembering, Trace, carry_of, prefixed
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
@@ -29,7 +29,7 @@ from rl_training.types import Array, CheckpointError, DiscreteSpec, Obs, SpaceSp
 
 
 class ActorCritic(nn.Module):
-    """Policy and state value, on separate backbones or one shared."""
+    """Policy and state value, on separate backbones or one shared; `cfg.critic_only` hides keys from the actor."""
 
     def __init__(
         self,
@@ -40,15 +40,18 @@ class ActorCritic(nn.Module):
         *,
         log_std_init: float = 0.0,
         use_sde: bool = False,
+        intrinsic_value: bool = False,
     ) -> None:
         super().__init__()
-        self.actor = build_backbone(observation_space, cfg.actor, rng)
+        self.actor = build_actor_backbone(observation_space, cfg, rng)
         self.critic = self.actor if cfg.shared else build_backbone(observation_space, cfg.critic, rng)
         actor_features, critic_features = width(self.actor), width(self.critic)
         self.action_head = build_action_head(
             actor_features, action_space, rng, log_std_init=log_std_init, use_sde=use_sde
         )
         self.value_head = ValueHead(critic_features, rng)
+        self.intrinsic_head = ValueHead(critic_features, rng) if intrinsic_value else None
+        """Value of an exploration bonus; values then have two columns (B, 2), the environment's and this one."""
 
     @property
     def memories(self) -> dict[str, Remembering]:
@@ -58,7 +61,11 @@ class ActorCritic(nn.Module):
 
     def values(self, obs: TensorObs) -> Tensor:
         """State values (B,)."""
-        return cast(Tensor, self.value_head(self.critic(obs)))
+        return self._values(self.critic(obs))
+
+    def _values(self, features: Tensor) -> Tensor:
+        values = cast(Tensor, self.value_head(features))
+        return values if self.intrinsic_head is None else torch.stack([values, self.intrinsic_head(features)], dim=1)
 
     def forward(self, obs: TensorObs, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities and entropies of `actions`, and state values; (B,) each."""
@@ -70,7 +77,7 @@ class ActorCritic(nn.Module):
         self, features: Tensor, critic_features: Tensor, obs: TensorObs, actions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         logprobs, entropy = self.action_head.logprob_entropy(self.action_head(features), actions, action_mask(obs))
-        return logprobs, entropy, self.value_head(critic_features)
+        return logprobs, entropy, self._values(critic_features)
 
     # -- with memory --------------------------------------------------------------------------------------------------
 
@@ -110,7 +117,7 @@ class ActorCritic(nn.Module):
         backbone = self.memories[name]
         x = backbone.embed(obs)
         goes_on = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        return cast(Tensor, self.value_head(backbone.memory.step(x, carry, goes_on)[0]))
+        return self._values(backbone.memory.step(x, carry, goes_on)[0])
 
 
 class BaseNetwork(nn.Module):

@@ -208,3 +208,28 @@ def test_catch_pays_who_stands_under_the_ball(kind: str) -> None:
 def test_catch_refuses_an_unknown_kind_of_observation() -> None:
     with pytest.raises(EnvError, match=r"'vector' or 'pixels', not 'image'"):
         make_env("RLProbe/Catch-v0", EnvConfig(kwargs={"obs": "image"}))
+
+
+def test_only_one_of_all_dives_finds_the_treasure() -> None:
+    env = make_env("RLProbe/DeepSea-v0", EnvConfig(kwargs={"size": 5, "mapping_seed": 1}))
+    returns = []
+    for number in range(32):
+        env.reset(seed=0)
+        steps = [env.step((number >> t) & 1) for t in range(5)]
+        assert [step[2] for step in steps] == [False] * 4 + [True]
+        assert not steps[-1][0].any()
+        returns.append(sum(step[1] for step in steps))
+    assert sorted(returns)[-1] == pytest.approx(0.99)
+    assert sorted(returns)[-2] <= 1e-6
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_the_hidden_cue_pays_itself_and_the_match(continuous: bool) -> None:
+    env = make_env("RLProbe/HiddenCue-v0", EnvConfig(kwargs={"key": "state", "continuous": continuous}))
+    for seed in range(6):
+        obs, _ = env.reset(seed=seed)
+        cue, right = float(obs["state"][0]), seed % 2 == 0
+        action = (1 if cue > 0 else -1) * (1 if right else -1)
+        step = env.step(np.array([action], np.float32) if continuous else int(action > 0))
+        assert step[1] == pytest.approx(cue + right)
+        assert step[2]

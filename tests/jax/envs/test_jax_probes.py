@@ -38,6 +38,8 @@ FIELDS: dict[type, tuple[str, ...]] = {
     probes.StaySwitch: ("state",),
     probes.CueMemory: ("cue", "time"),
     probes.Catch: ("row", "column", "paddle"),
+    probes.DeepSea: ("row", "column"),
+    probes.HiddenCue: ("cue",),
     probes.MaskedArms: ("best_allowed",),
     probes.DictObs: ("colour", "sign"),
     probes.Target: ("obs",),

@@ -16,6 +16,8 @@ from rl_training.algorithms.kernels.mlp import (
     mean,
 )
 from rl_training.algorithms.off_policy import CriticStep, Transitions
+from rl_training.models.backbones.mlp import MLP
+from rl_training.models.critics import QCritics
 from rl_training.types import Array
 
 
@@ -23,7 +25,15 @@ def has_plain_networks(backbone: nn.Module, output: nn.Module, *ensembles: nn.Mo
     """True if the kernels compute what an actor's backbone and last layer and these critics compute."""
     on_cpu = all(parameter.device.type == "cpu" for ensemble in ensembles for parameter in ensemble.parameters())
     plain = is_plain(backbone) and type(output) is nn.Linear
-    return on_cpu and plain and all(map(is_plain_ensemble, ensembles))
+    alike = plain and all(is_plain_ensemble(critics) and sees_alike(backbone, critics) for critics in ensembles)
+    return on_cpu and alike
+
+
+def sees_alike(backbone: nn.Module, critics: nn.Module) -> bool:
+    """True if actor and critics are shown the same observations, which the kernels then encode once."""
+    assert isinstance(backbone, MLP)
+    assert isinstance(critics, QCritics)
+    return critics.encoder is not None and backbone.leaves.keys() == critics.encoder.leaves.keys()
 
 
 def values_of(critics: list[Linear], features: Array, actions: Array) -> list[Array]:

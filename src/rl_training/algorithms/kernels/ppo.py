@@ -66,7 +66,8 @@ class FastKernel:
         network = ppo.network
         assert isinstance(network.actor, MLP)
         assert isinstance(network.critic, MLP)
-        self.backbone = network.actor
+        self.backbone, self.critic_backbone = network.actor, network.critic
+        self.same_inputs = network.actor.leaves.keys() == network.critic.leaves.keys()
         self.normalize_advantage = ppo.hp.normalize_advantage
         self.actor = layers_of(network.actor, cast(nn.Module, network.action_head.output))
         self.critic = layers_of(network.critic, network.value_head.output)
@@ -88,7 +89,8 @@ class FastKernel:
             minibatch.returns.numpy(),
             minibatch.values.numpy(),
         )
-        actor, critic = forward(self.actor, features), forward(self.critic, features)
+        critic_features = features if self.same_inputs else encode(self.critic_backbone, minibatch.obs)
+        actor, critic = forward(self.actor, features), forward(self.critic, critic_features)
         if self.log_std is None:
             head = categorical_gradient(actor[-1], rows, coefficients)
         else:

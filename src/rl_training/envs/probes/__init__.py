@@ -8,6 +8,7 @@ from rl_training.envs.probes.control import (
     ConstantReward,
     Counting,
     DictObs,
+    HiddenCue,
     LinearQuadratic,
     MaskedArms,
     ObsTimesAction,
@@ -17,6 +18,7 @@ from rl_training.envs.probes.control import (
     Target,
     TwoArms,
 )
+from rl_training.envs.probes.exploration import DeepSea
 from rl_training.envs.probes.goals import BitFlip, PointReach
 from rl_training.envs.probes.memory import CueMemory, RepeatPrevious
 
@@ -30,7 +32,9 @@ __all__ = [
     "ConstantReward",
     "Counting",
     "CueMemory",
+    "DeepSea",
     "DictObs",
+    "HiddenCue",
     "LinearQuadratic",
     "MaskedArms",
     "ObsTimesAction",

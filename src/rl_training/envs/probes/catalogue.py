@@ -20,6 +20,7 @@ from rl_training.envs.probes.control import (
     ConstantReward,
     Counting,
     DictObs,
+    HiddenCue,
     LinearQuadratic,
     MaskedArms,
     ObsTimesAction,
@@ -31,6 +32,7 @@ from rl_training.envs.probes.control import (
     one_hot,
     vector,
 )
+from rl_training.envs.probes.exploration import DeepSea
 from rl_training.envs.probes.goals import BitFlip, PointReach, goal_obs
 from rl_training.envs.probes.memory import CueMemory, RepeatPrevious
 from rl_training.types import Array
@@ -141,6 +143,13 @@ _ALL = (
     Probe("RLProbe/CueMemory-v0", CueMemory, best_return=1.0, needs_memory=True),
     Probe("RLProbe/RepeatPrevious-v0", RepeatPrevious, best_return=1.0, needs_memory=True),
     Probe("RLProbe/Catch-v0", Catch, best_return=1.0),
+    Probe("RLProbe/DeepSea-v0", DeepSea, best_return=0.99),
+    Probe(
+        "RLProbe/HiddenCue-v0",
+        HiddenCue,
+        q_values=tuple(({"obs": ARM, "cue": vector(cue)}, (cue + (cue < 0), cue + (cue > 0))) for cue in (-1, 1)),
+        best_actions=tuple(({"obs": ARM, "cue": vector(cue)}, int(cue > 0)) for cue in (-1, 1)),
+    ),
     Probe("RLProbe/MaskedArms-v0", MaskedArms, best_return=0.75),
     Probe(
         "RLProbe/MultiDiscrete-v0",

@@ -197,6 +197,32 @@ class DictObs(gym.Env[Any, Any]):
         return self._obs(), float(int(action) == 2 * self.colour + (self.sign > 0)), True, False, {}
 
 
+class HiddenCue(gym.Env[Any, Any]):
+    """One step: reward = the cue (-1 or 1), plus 1 for the action that matches it. Dict observations.
+
+    For `network.critic_only`: an actor that does not see the observation called `key` cannot do better than match by
+    chance, and a critic that sees it knows the value, 0.5 + cue, up to what the actor does. Where it is `continuous`,
+    an action between -1 and 1 matches by (1 + action x cue) / 2.
+    """
+
+    def __init__(self, key: str = "cue", continuous: bool = False) -> None:
+        self.key, self.continuous = key, continuous
+        self.observation_space = spaces.Dict({"obs": real(1), key: real(1)})
+        self.action_space = real(1) if continuous else spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        super().reset(seed=seed)
+        self.cue = float(self.np_random.choice([-1.0, 1.0]))
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Step:
+        match = 0.5 + 0.5 * float(action[0]) * self.cue if self.continuous else float(int(action) == (self.cue > 0))
+        return self._obs(), self.cue + match, True, False, {}
+
+    def _obs(self) -> dict[str, Array]:
+        return {"obs": vector(0), self.key: vector(self.cue)}
+
+
 # -- continuous control -----------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.build_context import BuildContext
+from rl_training.config.networks import refuse_critic_only
 from rl_training.hparams.dqn import SPEC, DQNConfig
 from rl_training.jax.algorithms.off_policy import HYPER as OFF_POLICY_HYPER
 from rl_training.jax.algorithms.off_policy import Acting, Learner, State, Transitions, following, one_more, td_targets
@@ -72,6 +73,7 @@ class DeepQ(Learner):
         refused = {"distribution": hp.distribution != "none", "noisy": hp.noisy, "prioritized": hp.prioritized}
         for name in (name for name, is_set in refused.items() if is_set):
             raise ConfigError(f"hparams.{name} is not available with backend: jax; use backend: torch")
+        refuse_critic_only(ctx.observation_space, ctx.network, "dqn")
         space = cast(DiscreteSpec, ctx.action_space)
         self.q = action_values(ctx.observation_space, space.n, ctx.network.critic, dueling=hp.dueling)
 

@@ -160,6 +160,8 @@ def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
         )
     if hp.grad_accumulation > 1:
         raise ConfigError("hparams.grad_accumulation is not available with backend: jax; take fewer minibatches")
+    if hp.has_intrinsic_value:
+        raise ConfigError("hparams.exploration is not available with backend: jax; use backend: torch")
     # the fast kernel lays Adam's moments out as it does the parameters
     fast = hp.kernel == "auto" and hp.optimizer.type == ADAM and fits(learner)
     kernel: Kernel = FastKernel(learner) if fast else ReferenceKernel(learner)

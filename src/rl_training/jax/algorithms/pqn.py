@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.build_context import BuildContext
+from rl_training.config.networks import refuse_critic_only
 from rl_training.hparams.pqn import SPEC, PQNConfig
 from rl_training.jax.algorithms.dqn import epsilon_at, epsilon_greedy, of_actions
 from rl_training.jax.algorithms.on_policy import State
@@ -78,6 +79,7 @@ class ParallelQ:
                 f"hparams.num_minibatches {hp.num_minibatches} does not divide the {self.batch_size} rows of a rollout "
                 "(num_steps x num_envs); choose one that does"
             )
+        refuse_critic_only(ctx.observation_space, ctx.network, "pqn")
         self.q = action_values(ctx.observation_space, cast(DiscreteSpec, ctx.action_space).n, ctx.network.critic)
 
     def init(self, rng: np.random.Generator, hyper: Hyper) -> State:

@@ -73,7 +73,7 @@ class SoftActorCritic(Learner):
         if not isinstance(space, BoxSpec):
             raise ConfigError("sac with Discrete actions is not available with backend: jax; use backend: torch")
         self.shape, self.size = space.shape, math.prod(space.shape)
-        self.actor = actor(ctx.observation_space, 2 * self.size, ctx.network.actor, gain=1.0, layer="head.output")
+        self.actor = actor(ctx.observation_space, 2 * self.size, ctx.network, gain=1.0, layer="head.output")
         self.critics = critics(ctx.observation_space, self.size, ctx.network.critic, hp.num_critics)
         self.target_entropy = -float(self.size) if hp.target_entropy is None else hp.target_entropy
 

@@ -54,7 +54,7 @@ class TwinDelayed(Learner):
         super().__init__(ctx, hp)
         self.shape = cast(BoxSpec, ctx.action_space).shape
         self.size = math.prod(self.shape)
-        self.actor = actor(ctx.observation_space, self.size, ctx.network.actor, gain=POLICY_GAIN)
+        self.actor = actor(ctx.observation_space, self.size, ctx.network, gain=POLICY_GAIN)
         self.critics = critics(ctx.observation_space, self.size, ctx.network.critic, hp.num_critics)
 
     def init(self, rng: np.random.Generator, hyper: Hyper) -> State:

@@ -44,6 +44,8 @@ TWINS = {
     "RLProbe/StaySwitch-v0": _ours("probes:StaySwitch"),
     "RLProbe/CueMemory-v0": _ours("probes:CueMemory"),
     "RLProbe/Catch-v0": _ours("catch:Catch"),
+    "RLProbe/DeepSea-v0": _ours("deep_sea:DeepSea"),
+    "RLProbe/HiddenCue-v0": _ours("probes:HiddenCue"),
     "RLProbe/MaskedArms-v0": _ours("probes:MaskedArms"),
     "RLProbe/MultiDiscrete-v0": _ours("probes:Combination", target=(1, 2), nvec=(2, 3)),
     "RLProbe/MultiBinary-v0": _ours("probes:Combination", target=(1, 0, 1), nvec=None),

@@ -138,6 +138,28 @@ class DictObs:
         return _step(state, action == 2 * state.colour + (state.sign > 0), True)
 
 
+class HiddenCue:
+    """Reward = the cue, plus 1 for the action that matches it; the cue is an observation of its own."""
+
+    max_episode_steps = None
+
+    def __init__(self, key: str = "cue", continuous: bool = False) -> None:
+        self.key, self.continuous = key, continuous
+        self.observation_space = DictSpec({name: box(-1.0, 1.0, (1,)) for name in (key, "obs")})
+        self.action_space: SpaceSpec = box(-1.0, 1.0, (1,)) if continuous else DiscreteSpec(2)
+
+    def init(self, key: Array, n: int) -> Seen:
+        return Seen(_signs(key, n))
+
+    def obs(self, state: Seen) -> Obs:
+        return {self.key: state.value[:, None], "obs": jnp.zeros((len(state.value), 1))}
+
+    def step(self, state: Seen, action: Array, key: Array) -> Step:
+        cue = state.value
+        match = 0.5 + 0.5 * action[:, 0] * cue if self.continuous else action == (cue > 0)
+        return _step(state, cue + match, True)
+
+
 class Target(ConstantReward):
     """The best action is half the observation; the reward is minus the squared distance to it."""
 

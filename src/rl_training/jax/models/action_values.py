@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.config.schema import BackboneConfig
+from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.jax.models.layers import ACTIVATIONS, Params, affine, encode, layer_norm, linear
-from rl_training.jax.models.networks import is_flat, without_memory
+from rl_training.jax.models.networks import actor_backbone, backbone, is_flat, without_memory
 from rl_training.jax.pytrees import below, named
 from rl_training.numerics.encoding import leaf_features, observation_leaves
 from rl_training.numerics.initial_weights import GAINS, VALUE_GAIN, weight_matrix
@@ -31,7 +31,7 @@ class ActionValues(NamedTuple):
 
 def action_values(space: SpaceSpec, actions: int, cfg: BackboneConfig, *, dueling: bool = False) -> ActionValues:
     """A backbone and a head; with `dueling`, separate heads for state value and advantages (Wang et al. 2016)."""
-    network = without_memory(space, cfg)
+    network = without_memory(backbone(space, cfg), cfg)
 
     def init(rng: np.random.Generator) -> Params:
         params = named("backbone", network.init(rng))
@@ -59,7 +59,7 @@ class Critics(NamedTuple):
 def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: int) -> Critics:
     """E networks of one shape. A backbone other than a flat `mlp` is copied for each, followed by one more layer."""
     is_mlp = is_flat(space, cfg)
-    own = None if is_mlp else without_memory(space, cfg)
+    own = None if is_mlp else without_memory(backbone(space, cfg), cfg)
     leaves = observation_leaves(space)
     features = sum(map(leaf_features, leaves.values())) if own is None else own.out_features
     hidden_dims = cfg.hidden_dims if is_mlp else cfg.hidden_dims[-1:]
@@ -111,9 +111,9 @@ class Actor(NamedTuple):
     """(params, obs) -> outputs (B, size)"""
 
 
-def actor(space: SpaceSpec, size: int, cfg: BackboneConfig, *, gain: float, layer: str = "output") -> Actor:
-    """A backbone and a linear output layer, which has the name `layer` in the torch twin."""
-    network = without_memory(space, cfg)
+def actor(space: SpaceSpec, size: int, cfg: NetworkConfig, *, gain: float, layer: str = "output") -> Actor:
+    """The actor's backbone and a linear output layer, which has the name `layer` in the torch twin."""
+    network = without_memory(actor_backbone(space, cfg), cfg.actor)
 
     def init(rng: np.random.Generator) -> Params:
         params = named("backbone", network.init(rng))

@@ -28,7 +28,7 @@ from rl_training.jax.models.backbones.memory import (
 )
 from rl_training.jax.models.distributions import Distribution, Parameters
 from rl_training.jax.models.layers import Params, affine, linear
-from rl_training.jax.models.networks import action_mask, backbone
+from rl_training.jax.models.networks import action_mask, actor_backbone, backbone
 from rl_training.jax.pytrees import named
 from rl_training.jax.types import Carry
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
@@ -71,7 +71,7 @@ class ActorCritic(NamedTuple):
 
 def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distribution) -> ActorCritic:
     """Backbones, action head and value head; the initial weights are drawn in this order, as in torch."""
-    networks = {"actor": backbone(space, cfg.actor)}
+    networks = {"actor": actor_backbone(space, cfg)}
     if not cfg.shared:
         networks["critic"] = backbone(space, cfg.critic)
     parts = Parts(networks, distribution, valuing="actor" if cfg.shared else "critic")

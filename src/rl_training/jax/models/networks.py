@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rl_training.config.networks import COMPOSED, encoders_of, spelt_out
-from rl_training.config.schema import BackboneConfig
+from rl_training.config.networks import COMPOSED, actor_space, encoders_of, spelt_out
+from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.jax.checks import check_network
 from rl_training.jax.models.backbones import Network, cnn, composed, gru, mlp
 from rl_training.jax.models.layers import ACTIVATIONS, FEW_OUTPUTS, Params, affine, encode, library, linear
 from rl_training.jax.pytrees import named
 from rl_training.registry import check_call, did_you_mean, networks, networks_for
-from rl_training.types import ACTION_MASK, ConfigError, SpaceSpec
+from rl_training.types import ACTION_MASK, ConfigError, DictSpec, SpaceSpec
 
 __all__ = [
     "ACTIVATIONS",
@@ -24,6 +24,7 @@ __all__ = [
     "Network",
     "Params",
     "action_mask",
+    "actor_backbone",
     "affine",
     "backbone",
     "cnn",
@@ -57,9 +58,18 @@ def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
     return network
 
 
-def without_memory(space: SpaceSpec, cfg: BackboneConfig) -> Network:
-    """A backbone for algorithms that learn from single transitions; ConfigError for one with memory."""
-    network = backbone(space, cfg)
+def actor_backbone(space: SpaceSpec, network: NetworkConfig) -> Network:
+    """The actor's backbone, which is called with all observations and sees those that are not for critics only."""
+    visible = actor_space(space, network)
+    body = backbone(visible, network.actor)
+    if visible is space or not isinstance(visible, DictSpec):
+        return body
+    shown = tuple(visible.spaces)
+    return body._replace(apply=lambda params, obs: body.apply(params, {name: obs[name] for name in shown}))
+
+
+def without_memory(network: Network, cfg: BackboneConfig) -> Network:
+    """The backbone itself, for algorithms that learn from single transitions; ConfigError for one with memory."""
     if network.step is not None:
         name = cfg.memory.type if cfg.type == "mlp" else cfg.type
         raise ConfigError(f"network '{name}' has memory, which with backend: jax only ppo and reinforce learn to use")

@@ -7,10 +7,11 @@ from typing import cast
 import numpy as np
 from torch import nn
 
-from rl_training.config.networks import COMPOSED, encoders_of, spelt_out
-from rl_training.config.schema import BackboneConfig
+from rl_training.config.networks import COMPOSED, actor_space, encoders_of, spelt_out
+from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.models.backbones.cnn import CNN
 from rl_training.models.backbones.composed import Backbone, RememberingBackbone
+from rl_training.models.backbones.filtered import filtered
 from rl_training.models.backbones.mlp import MLP
 from rl_training.registry import check_call, networks
 from rl_training.types import (
@@ -41,6 +42,15 @@ def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generat
     if not isinstance(getattr(backbone, "out_features", None), int):
         raise ConfigError(f"{what} has no out_features; set self.out_features to the width of what forward() returns")
     return backbone
+
+
+def build_actor_backbone(space: SpaceSpec, network: NetworkConfig, rng: np.random.Generator) -> nn.Module:
+    """The actor's backbone, which is called with all observations and sees those that are not for critics only."""
+    visible = actor_space(space, network)
+    backbone = build_backbone(visible, network.actor, rng)
+    if visible is space or not isinstance(visible, DictSpec) or network.actor.type in (*COMPOSED, "cnn"):
+        return backbone  # the package's own backbones read the keys of their space and no others
+    return filtered(backbone, visible)
 
 
 def width(backbone: nn.Module) -> int:

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.config.networks import critic_only_keys
 from rl_training.jax.algorithms.on_policy import Learner, Rollout
 from rl_training.jax.models.networks import ACTIVATIONS, FEW_OUTPUTS, Params, encode, is_flat
 from rl_training.jax.models.optimization import AdamState
@@ -53,7 +54,7 @@ def fits(learner: Learner) -> bool:
     shape = [(b.hidden_dims, b.activation, b.layer_norm) for b in (network.actor, network.critic)]
     alike = plain and not network.shared and shape[0] == shape[1]
     known = isinstance(learner.ctx.action_space, DiscreteSpec | BoxSpec) and not learner.distribution.state_dependent
-    return alike and known and not masked
+    return alike and known and not masked and not critic_only_keys(observation_space, network)
 
 
 class FastKernel:
