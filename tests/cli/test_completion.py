@@ -43,7 +43,7 @@ def test_commands(capsys: Captured) -> None:
 
 def test_presets_and_runs(capsys: Captured, two_runs: list[str]) -> None:
     assert candidates(capsys, "train", "") == preset_names()
-    assert candidates(capsys, "train", "ppo/cart") == ["ppo/cartpole"]
+    assert candidates(capsys, "train", "ppo/cart") == ["ppo/cartpole", "ppo/cartpole_no_velocity"]
     assert candidates(capsys, "eval", "") == ["latest", *two_runs]
     assert candidates(capsys, "train", "--resume", "a2c") == [two_runs[1]]
 
@@ -57,7 +57,7 @@ def test_flags_and_their_values(capsys: Captured) -> None:
     assert candidates(capsys, "train", "--lane", "") == ["auto", "host", "compiled"]
     assert candidates(capsys, "train", "--env.vectorization", "a") == ["async"]
     assert candidates(capsys, "train", "--env.normalize_obs", "") == ["true", "false"]
-    assert candidates(capsys, "train", "--debug", "ppo/cart") == ["ppo/cartpole"]
+    assert candidates(capsys, "train", "--debug", "ppo/acr") == ["ppo/acrobot"]
     assert candidates(capsys, "train", "--output-dir", "") == []
     assert candidates(capsys, "eval", "latest", "--checkpoint", "") == ["latest", "best"]
     assert candidates(capsys, "config", "show", "--back") == ["--backend"]
