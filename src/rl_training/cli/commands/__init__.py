@@ -45,6 +45,7 @@ RUNS = (
     Entry("plot sensitivity", "analysis.plot_sensitivity", "draw how hyperparameters change the final score"),
     Entry("export", "analysis.export", "write results for papers and data frames"),
     Entry("tag", "records.tag", "add tags to a run or all runs of a group, or remove them"),
+    Entry("note", "records.note", "write notes about a run or all runs of a group, or show them"),
     Entry("diff", "records.diff", "how two runs or groups differ: config, versions, code, results"),
     Entry("verify", "runs.verify", "train a run again from its config and report the first difference"),
     Entry("debug replay", "runs.debug_replay", "run an update again that debug mode has captured"),
