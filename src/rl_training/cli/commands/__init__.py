@@ -35,6 +35,11 @@ RUNS = (
     Entry("list", "records.list", "list runs: filter, sort, choose columns"),
     Entry("show", "records.show", "show the facts of a run, a group of seeds or a sweep"),
     Entry("watch", "runs.watch", "follow running experiments: progress, returns, alerts"),
+    Entry(
+        "dashboard",
+        "analysis.dashboard",
+        "show every run in the browser: live curves with bands over seeds, comparison, sweeps, controls",
+    ),
     Entry("compare", "analysis.compare", "compare runs, groups, sweeps or filters: scores, intervals, ranking, cost"),
     Entry("plot curves", "analysis.plot_curves", "draw learning curves with their intervals"),
     Entry(
