@@ -26,6 +26,7 @@ CHEAP = (
     "list",
     "show",
     "tag",
+    "note",
     "diff",
     "index rebuild",
     "presets",

@@ -35,8 +35,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 WITH_PATH = "PYTHONPATH=."
 PARSED = frozenset(
     {
-        *("eval", "resume", "show", "watch", "debug", "tag", "diff", "verify", "cleanup", "archive", "import", "index"),
-        *("compare", "export", "plot", "dream"),
+        *("eval", "resume", "show", "watch", "debug", "tag", "note", "diff", "verify", "cleanup", "archive", "import"),
+        *("index", "compare", "export", "plot", "dream", "dashboard"),
     }
 )
 """Commands that need runs, or would change those of whoever runs the tests."""

@@ -21,6 +21,8 @@ HEAVY = (
     "duckdb",
     "optuna",
     "ray",
+    "fastapi",
+    "uvicorn",
 )
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +62,9 @@ LIGHT_MODULES = (
     "hparams.ppo",
     "registry",
     "testing",
+    "dashboard",
+    "dashboard.settings",
+    "dashboard.showing",
 )
 
 

@@ -10,13 +10,14 @@ import json
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rl_training.runs.lock import read_holder
 from rl_training.runs.names import INDEX
+from rl_training.runs.recipe import recipe_sha256
 from rl_training.system.atomic_io import disk_state, temporary_path
 from rl_training.system.json_lines import tail_rows
 from rl_training.types import RLTrainingError, RunError
@@ -46,6 +47,8 @@ COLUMNS = {
     "git": "TEXT",
     "dirty": "INTEGER",
     "config_sha256": "TEXT",
+    "recipe_sha256": "TEXT",
+    "notes": "TEXT",
     "env_steps": "INTEGER",
     "reward": "REAL",
     "loss": "REAL",
@@ -56,7 +59,9 @@ COLUMNS = {
 }
 LARGE = ("results", "config")
 """Columns that are read only on request."""
-STATE = tuple(name for name in COLUMNS if name != "config")
+FROM_CONFIG = ("recipe_sha256", "config")
+"""Columns that are derived from the config alone; a row without them keeps the stored ones."""
+STATE = tuple(name for name in COLUMNS if name not in FROM_CONFIG)
 """Columns that may change during a run."""
 REWARDS = ("eval/return_mean", "rollout/return_mean")
 """The metrics behind `reward`: the first of these that a run has."""
@@ -79,19 +84,56 @@ class RunIndex:
         with self._writing() as connection:
             _put(connection, rows)
 
-    def rows(self, *, large: Iterable[str] = ()) -> list[Row]:
-        """Every run, oldest first, with only the requested ones of the `LARGE` columns."""
+    def rows(self, *, large: Iterable[str] = (), only: Collection[str] | None = None) -> list[Row]:
+        """Every run, or those of the directories `only`, oldest first, with only the requested ones of the `LARGE`
+        columns."""
         columns = [name for name in COLUMNS if name not in LARGE or name in set(large)]
         with self._open() as connection:
-            query = f"SELECT {_names(columns)} FROM runs ORDER BY started, directory"
-            found = connection.execute(query).fetchall()
+            stored = _stored_columns(connection)
+            names = ", ".join(f'"{name}"' if name in stored else f'NULL AS "{name}"' for name in columns)
+            where = "" if only is None else "WHERE directory IN (SELECT value FROM json_each(?))"
+            values = () if only is None else (json.dumps(sorted(only)),)
+            found = connection.execute(
+                f"SELECT {names} FROM runs {where} ORDER BY started, directory", values
+            ).fetchall()
         return [_decoded(dict(zip(columns, values, strict=True))) for values in found]
+
+    def inside(self, column: str, paths: Sequence[tuple[str, ...]]) -> dict[str, dict[tuple[str, ...], Any]]:
+        """Single values inside a `LARGE` column, by directory and path; much cheaper than the whole column. A path that
+        a row does not have is left out."""
+        if column not in LARGE:
+            raise ValueError(f"'{column}' has nothing inside")
+        inner = ["$" + "".join(f".{json.dumps(part)}" for part in path) for path in paths]
+        query = f"SELECT directory{', json_type(%s, ?), json_extract(%s, ?)' * len(paths)} FROM runs"
+        with self._open() as connection:
+            found = connection.execute(
+                query.replace("%s", f'"{column}"'), [path for path in inner for _ in range(2)]
+            ).fetchall()
+        return {
+            directory: {
+                path: _extracted(kind, value)
+                for path, kind, value in zip(paths, values[0::2], values[1::2], strict=True)
+                if kind is not None
+            }
+            for directory, *values in found
+        }
+
+    def fill_recipes(self) -> int:
+        """Add `recipe_sha256` to the rows that an older version wrote, from their stored config; returns how many."""
+        with self._writing() as connection:
+            query = "SELECT directory, config FROM runs WHERE recipe_sha256 IS NULL AND config IS NOT NULL"
+            found = connection.execute(query).fetchall()
+            recipes = [(recipe_sha256(json.loads(config)), directory) for directory, config in found]
+            connection.executemany("UPDATE runs SET recipe_sha256 = ? WHERE directory = ?", recipes)
+        return len(recipes)
 
     def refresh(self) -> None:
         """Update the rows: directories that are new or gone, and runs that may have ended without updating theirs."""
         with self._open() as connection:
             known = {name for (name,) in connection.execute("SELECT directory FROM runs")}
-            query = f"SELECT {_names(STATE)} FROM runs WHERE status IN {UNSETTLED}"
+            stored = _stored_columns(connection)
+            names = ", ".join(f'"{name}"' if name in stored else "NULL" for name in STATE)
+            query = f"SELECT {names} FROM runs WHERE status IN {UNSETTLED}"
             unsettled = {values[0]: values for values in connection.execute(query)}
         present = _directories(self.output_dir)
         changed = _described(self.output_dir, [name for name in present if name not in known])
@@ -153,6 +195,7 @@ class RunIndex:
             connection.execute("PRAGMA synchronous = NORMAL")  # a commit survives any end of the process
             connection.execute("BEGIN IMMEDIATE")
             try:
+                _add_columns(connection)
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
@@ -261,6 +304,7 @@ def describe(run: Path, *, config: bool = True) -> Row:
         "reward": next((results[name] for name in REWARDS if results.get(name) is not None), None),
         "loss": results.get("train/loss"),
         "seconds": results.get("time/elapsed_seconds"),
+        "recipe_sha256": recipe_sha256(tree) if config else None,
         "results": results,
         "config": tree if config else None,
     }
@@ -356,13 +400,34 @@ def _decoded(row: Row) -> Row:
 
 
 def _put(connection: sqlite3.Connection, rows: Iterable[Row]) -> None:
-    updates = ", ".join(f'"{name}" = excluded."{name}"' for name in COLUMNS if name not in ("directory", "config"))
+    updates = [f'"{name}" = excluded."{name}"' for name in COLUMNS if name not in ("directory", *FROM_CONFIG)]
+    updates += [f'"{name}" = COALESCE(excluded."{name}", "{name}")' for name in FROM_CONFIG]
     query = (
         f"INSERT INTO runs ({_names(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
-        f"ON CONFLICT (directory) DO UPDATE SET {updates}, config = COALESCE(excluded.config, config)"
+        f"ON CONFLICT (directory) DO UPDATE SET {', '.join(updates)}"
     )
     encoded = map(_encoded, rows)
     connection.executemany(query, ([row.get(name) for name in COLUMNS] for row in encoded))
+
+
+def _stored_columns(connection: sqlite3.Connection) -> set[str]:
+    """The columns of the file; one of an older version lacks the newest."""
+    return {name for _, name, *_ in connection.execute("PRAGMA table_info(runs)")}
+
+
+def _add_columns(connection: sqlite3.Connection) -> None:
+    """Add the columns that an older version did not have; that version still reads and writes the file."""
+    stored = _stored_columns(connection)
+    for name, kind in COLUMNS.items():
+        if stored and name not in stored:
+            connection.execute(f'ALTER TABLE runs ADD COLUMN "{name}" {kind}')
+
+
+def _extracted(kind: str, value: Any) -> Any:
+    """A value from json_extract: SQLite gives true as 1, and lists and objects as their JSON."""
+    if kind in ("object", "array"):
+        return json.loads(value)
+    return bool(value) if kind in ("true", "false") else value
 
 
 def _names(columns: Iterable[str]) -> str:

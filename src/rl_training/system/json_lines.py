@@ -127,7 +127,7 @@ def number_of(row: Mapping[str, Any], name: str) -> int | float | None:
 def steps_of(row: Mapping[str, Any]) -> int | None:
     """The `env_steps` of a row read from a file; None if they are missing or not a count."""
     steps = number_of(row, "env_steps")
-    return None if steps is None or steps < 0 else int(steps)
+    return None if steps is None or not 0 <= steps < 2**63 else int(steps)
 
 
 def first_bad_row(path: Path) -> int | None:

@@ -35,6 +35,11 @@ RUNS = (
     Entry("list", "records.list", "list runs: filter, sort, choose columns"),
     Entry("show", "records.show", "show the facts of a run, a group of seeds or a sweep"),
     Entry("watch", "runs.watch", "follow running experiments: progress, returns, alerts"),
+    Entry(
+        "dashboard",
+        "analysis.dashboard",
+        "show every run in the browser: live curves with bands over seeds, comparison, sweeps, controls",
+    ),
     Entry("compare", "analysis.compare", "compare runs, groups, sweeps or filters: scores, intervals, ranking, cost"),
     Entry("plot curves", "analysis.plot_curves", "draw learning curves with their intervals"),
     Entry(
@@ -45,6 +50,7 @@ RUNS = (
     Entry("plot sensitivity", "analysis.plot_sensitivity", "draw how hyperparameters change the final score"),
     Entry("export", "analysis.export", "write results for papers and data frames"),
     Entry("tag", "records.tag", "add tags to a run or all runs of a group, or remove them"),
+    Entry("note", "records.note", "write notes about a run or all runs of a group, or show them"),
     Entry("diff", "records.diff", "how two runs or groups differ: config, versions, code, results"),
     Entry("dream", "runs.dream", "show what the world model of a run foresees, beside what really happens"),
     Entry("verify", "runs.verify", "train a run again from its config and report the first difference"),

@@ -28,6 +28,8 @@ ALIASES = {
     "run": "directory",
     "time": "seconds",
     "commit": "git",
+    "note": "notes",
+    "recipe": "recipe_sha256",
 }
 NUMBERS = ("seed", "exit_code", "env_steps", "reward", "loss", "seconds", "results")
 """Numeric columns."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rl_training.runs.directory import RunDir
 
 MAX_TAG = 200
+MAX_NOTES = 10_000
 
 
 class ExperimentTracker:
@@ -92,3 +93,14 @@ def add_tags(run: RunDir, tags: Iterable[str], *, remove: Iterable[str] = ()) ->
 
     tags_now: list[str] = run.change_info(changed)["tags"]
     return tags_now
+
+
+def set_notes(run: RunDir, text: str) -> str | None:
+    """Replace the notes in a run's `run.json`; an empty text removes them. Returns the notes as stored."""
+    notes = run.redactor.text(text.replace("\r\n", "\n")).strip()
+    strange = next((letter for letter in notes if not letter.isprintable() and letter not in "\n\t"), None)
+    if strange is not None or len(notes) > MAX_NOTES:
+        found = f"{len(notes):,} of them" if strange is None else f"with {strange!r}"
+        raise ConfigError(f"notes are up to {MAX_NOTES:,} printable characters, not {found}")
+    stored: str | None = run.change_info(lambda info: {"notes": notes or None})["notes"]
+    return stored

@@ -43,14 +43,15 @@ AGGREGATES: dict[str, Callable[[Any], Any]] = {
 class Tuning:
     """One search: asks the study for trials, runs them by a `GroupRunner`, and reports their scores to the study."""
 
-    def __init__(self, sweep: Sweep, config: TuneConfig) -> None:
+    def __init__(self, sweep: Sweep, config: TuneConfig, *, journal: Path | None = None) -> None:
+        """`journal` is the study's record; by default that of the sweep's own folder."""
         self.sweep = sweep
         self.config = config
         with optuna_here():
             from optuna.storages import JournalStorage
             from optuna.storages.journal import JournalFileBackend
 
-            storage = JournalStorage(JournalFileBackend(str(sweep.path.absolute() / JOURNAL)))
+            storage = JournalStorage(JournalFileBackend(str(journal or sweep.path.absolute() / JOURNAL)))
             self.study = make_study(
                 direction=config.direction, pruner=config.pruner, storage=storage, name=sweep.info.id
             )
@@ -94,6 +95,17 @@ class Tuning:
             return cls(sweep, parse_tune(record, source=str(sweep.path / RECORD)))
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"'{sweep.path}' is not a search that `rl tune` can continue ({error})") from error
+
+    @classmethod
+    def open_copy(cls, sweep: Sweep, folder: Path) -> Tuning:
+        """A search whose record and journal were copied to `folder`, to look at: opening a study writes into its
+        journal, which a search that is running reads."""
+        try:
+            record = json.loads((folder / RECORD).read_bytes())
+            record["base_config"] = str(sweep.path.absolute() / "configs" / "base.yaml")
+            return cls(sweep, parse_tune(record, source=str(sweep.path / RECORD)), journal=folder / JOURNAL)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunError(f"'{sweep.path}' is not a search that can be read ({error})") from error
 
     # -- running ------------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ def run_text(run: RunDir, row: dict[str, Any]) -> str:
     from rl_training.runs.names import env_fn_of
 
     facts = [
-        *("status", "name", "algorithm", "environment", "seed", "tags", "group", "sweep", "parent"),
+        *("status", "name", "algorithm", "environment", "seed", "tags", "notes", "group", "sweep", "parent"),
         *("started", "ended", "exit_code", "cleaned", "env_steps", "reward", "seconds", "git", "config_sha256"),
     ]
     lines = [bold(str(run.path))]

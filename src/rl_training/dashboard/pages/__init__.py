@@ -1,0 +1,1 @@
+"""What single pages of the dashboard show: a run, sweeps and searches, alerts."""
