@@ -391,6 +391,15 @@ optimizers = Registry(
 OPTAX_NAMES = ("adamw", "rmsprop")
 """Names that stand for the optax function of that name with backend jax."""
 dynamics = Registry("dynamics")
+executors = Registry(
+    "executor",
+    {
+        "local": "rl_training.distributed.local_executor:LocalExecutor",
+        "threads": "rl_training.experiments.launching.member_threads:ThreadExecutor",
+        "slurm": "rl_training.distributed.slurm_executor:SlurmExecutor",
+        "ray": "rl_training.distributed.ray_executor:RayExecutor",
+    },
+)
 
 register_algorithm = algorithms.register
 register_network = networks.register
@@ -401,6 +410,7 @@ register_logger = loggers.register
 register_callback = callbacks.register
 register_optimizer = optimizers.register
 register_dynamics = dynamics.register
+register_executor = executors.register
 
 ALGORITHM_REGISTRY = RegistryView(algorithms)
 """Algorithm names to their `AlgorithmSpec`."""

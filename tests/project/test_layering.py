@@ -32,6 +32,7 @@ logging
 envs data models
 algorithms jax
 training
+distributed
 monitoring
 assembly
 trainer eval
@@ -53,6 +54,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "ale_py": frozenset({"envs"}),
     "cv2": frozenset({"envs"}),
     "minigrid": frozenset({"envs"}),
+    "ray": frozenset({"distributed"}),
     "rich": frozenset({"logging", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
     "duckdb": frozenset({"experiments"}),
