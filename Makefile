@@ -47,10 +47,12 @@ train: $(CORE) ## train PPO on CartPole-v1 until it is solved
 	@test -e "$(DEV)" || echo "'make install' adds videos, plots, JAX and what the tests need"
 
 test: lint type sizes ## lint, types, size hints and every fast test
-	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -q -m "not slow and not cluster" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -q -m "cluster and not slow" tests/distributed
 
 test-slow: $(DEV) ## the long tests: learning to published scores, faults
-	$(BIN)/pytest -q -m slow -n $(WORKERS) --dist worksteal --timeout 3600
+	$(BIN)/pytest -q -m "slow and not cluster" -n $(WORKERS) --dist worksteal --timeout 3600
+	$(BIN)/pytest -q -m "slow and cluster" tests/distributed --timeout 3600
 
 check: test ## all of `make test`, and that the installed versions fit together
 	$(BIN)/python -m pip check

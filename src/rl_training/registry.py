@@ -403,6 +403,15 @@ dynamics = Registry(
         "ensemble": "rl_training.dynamics.ensemble:Ensemble",
     },
 )
+executors = Registry(
+    "executor",
+    {
+        "local": "rl_training.distributed.local_executor:LocalExecutor",
+        "threads": "rl_training.experiments.launching.member_threads:ThreadExecutor",
+        "slurm": "rl_training.distributed.slurm_executor:SlurmExecutor",
+        "ray": "rl_training.distributed.ray_executor:RayExecutor",
+    },
+)
 
 register_algorithm = algorithms.register
 register_network = networks.register
@@ -413,6 +422,7 @@ register_logger = loggers.register
 register_callback = callbacks.register
 register_optimizer = optimizers.register
 register_dynamics = dynamics.register
+register_executor = executors.register
 
 ALGORITHM_REGISTRY = RegistryView(algorithms)
 """Algorithm names to their `AlgorithmSpec`."""

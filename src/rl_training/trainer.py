@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,24 +38,28 @@ from rl_training.monitoring.alerts import MonitorCallback
 from rl_training.runs import index
 from rl_training.runs.budgets import Budget, budgets_json, read_budgets
 from rl_training.runs.directory import RunDir
+from rl_training.runs.holder import WHERE_VARIABLE
 from rl_training.runs.names import check_name, env_fn_id, parse_run_step
 from rl_training.runs.redaction import with_secrets
 from rl_training.runs.spaces import check_spaces, read_spaces, save_spaces
 from rl_training.system.error_text import describe
+from rl_training.system.file_systems import host_name
 from rl_training.system.offspring import Offspring
 from rl_training.system.signals import StopSignals, requeue_under_slurm
 from rl_training.system.terminal_text import printable
-from rl_training.training.callbacks import HandlesFailure
+from rl_training.training.callbacks import HandlesFailure, PauseCallback
 from rl_training.training.loop import Trainer
 from rl_training.training.off_policy import OffPolicyTrainer
 from rl_training.training.summary import final_metrics, finished_text, summary_text
-from rl_training.trust.consent import given_by_user
+from rl_training.trust.consent import Consent, given_by_user
 from rl_training.types import ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
 
 ConfigLike = TrainConfig | ResolvedConfig | str | Path | Mapping[str, Any]
+PAUSED_CODE = 75
+"""Exit code of a run that paused where it was told to."""
 STOP_PATIENCE = 1.0
 """Seconds that an interrupted run waits for the alert hook of the user."""
 Start = Literal["new", "resumed", "extended"]
@@ -81,6 +86,8 @@ def train(
     argv: Sequence[str] = (),
     group: str | None = None,
     sweep: str | None = None,
+    run_name: str | None = None,
+    pause_at: int | None = None,
     signals: StopSignals | None = None,
     **fields: Any,
 ) -> TrainResult:
@@ -90,8 +97,9 @@ def train(
     dotted path (`**{"hparams.clip_coef": 0.1}`). `env_fn` makes your environment without registering it, `callbacks`
     are objects of yours, or names and mappings as in a config; both must be given again to a resume.
     `init_from` is "RUN[:STEP]": start from that run's policy, or with algo dynamics learn from its replay rows.
-    `group` and `sweep` name what the run belongs to, `source` and `argv` are recorded. `signals` stops a
-    run in a thread.
+    `group` and `sweep` name what the run belongs to, `run_name` its directory, `source` and `argv` are recorded.
+    `pause_at` saves and stops the run at this many env steps, from where `resume` goes on to its budget. `signals`
+    stops a run in a thread.
     """
     objects, named = split_callbacks(callbacks)
     resolved = resolved_config(cfg, {**fields, **({"callbacks": named} if named else {})})
@@ -105,11 +113,13 @@ def train(
         users = user_parts(cfg, objects, env_fn)
         if init_from is not None:
             warm_start(trainer, cfg, init_from)
-        directory = RunDir.create(resolved, source=source, argv=argv, parent=init_from, group=group, sweep=sweep)
+        directory = RunDir.create(
+            resolved, source=source, argv=argv, parent=init_from, group=group, sweep=sweep, name=run_name
+        )
         with directory.lock():
             if objects:
                 directory.update_info(callbacks=[object_name(item) for item in objects])
-            return execute(trainer, cfg, directory, env_fn, users, signals)
+            return execute(trainer, cfg, directory, env_fn, users, signals, pause_at=pause_at)
 
 
 def resume(
@@ -122,16 +132,19 @@ def resume(
     allow_changed_config: bool = False,
     signals: StopSignals | None = None,
     trust_plugins: bool = False,
+    consent: Consent | None = None,
+    pause_at: int | None = None,
 ) -> TrainResult:
     """Go on with a run from its newest sound checkpoint, as if it had never stopped.
 
     `run` is a path, or a name inside `output_dir`. `total_timesteps` is the run's new budget from now on; a run that is
     finished goes on only with one. `env_fn` and callback objects are those that the run was trained with. A config that
     was edited since the checkpoint was saved, or the checkpoint of another run, is refused unless
-    `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for.
+    `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for; `consent` is
+    that of the sweep to which the run belongs, given where the sweep was made. `pause_at` is as for `train`.
     """
     directory = RunDir.open(run, output_dir)
-    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
+    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None, consent=consent)
     with to_run as cfg, supervised(signals) as signals, directory.lock():
         need_env_fn(directory.path, cfg, env_fn, "resume")
         sealing = SealCheck(Seal.of(directory), allow_changed_config)
@@ -155,7 +168,9 @@ def resume(
             if total_timesteps is not None:
                 directory.update_info(total_timesteps=total_timesteps)
             start: Start = "resumed" if total_timesteps is None else "extended"
-            return execute(trainer, cfg, directory, env_fn, users, signals, start=start, sealing=sealing)
+            return execute(
+                trainer, cfg, directory, env_fn, users, signals, start=start, sealing=sealing, pause_at=pause_at
+            )
 
 
 def with_budget(cfg: TrainConfig, total_timesteps: int) -> TrainConfig:
@@ -182,6 +197,7 @@ def execute(
     *,
     start: Start = "new",
     sealing: SealCheck | None = None,
+    pause_at: int | None = None,
 ) -> TrainResult:
     """Run a built trainer inside its locked run directory and leave a record of how it ended."""
     match_spaces(trainer, directory)
@@ -198,9 +214,10 @@ def execute(
     try:
         record_start(trainer, cfg, directory)
         signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
-        reason = trainer.run(total, run.callbacks)
+        pause = PauseCallback(total if pause_at is None else pause_at)
+        reason = trainer.run(total, [*run.callbacks, pause])
         signals.mark_saved()
-        exit_code = (signals.exit_code or 0) if trainer.interrupted else 0
+        exit_code = (signals.exit_code or PAUSED_CODE * pause.has_paused) if trainer.interrupted else 0
         result = result_of(trainer, directory, reason, exit_code=exit_code)
         words = record_end(run, directory, result)
     except BaseException as error:
@@ -215,7 +232,8 @@ def record_start(trainer: Trainer, cfg: TrainConfig, directory: RunDir) -> None:
     exact = trainer.exact and directory.info().get("exact") is not False
     intact = directory.info().get("logs_intact") is not False
     now = {"exact": exact, "logs_intact": intact, "budgets": budgets_json(trainer.budgets)}
-    directory.update_info(status="running", ended=None, exit_code=None, threads=threads_of(cfg), **now)
+    place = os.environ.get(WHERE_VARIABLE) or f"{host_name()}:{os.getpid()}"
+    directory.update_info(status="running", ended=None, exit_code=None, threads=threads_of(cfg), where=place, **now)
     index.record(directory.path)
 
 

@@ -33,6 +33,7 @@ envs data models
 dynamics
 algorithms jax
 training
+distributed
 monitoring
 assembly
 trainer eval
@@ -54,6 +55,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "ale_py": frozenset({"envs"}),
     "cv2": frozenset({"envs"}),
     "minigrid": frozenset({"envs"}),
+    "ray": frozenset({"distributed"}),
     "rich": frozenset({"logging", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
     "duckdb": frozenset({"experiments"}),

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +346,59 @@ def test_nothing_is_made_where_there_is_nothing(tmp_path: Path) -> None:
     assert all_rows(tmp_path / "nowhere") == ([], None)
     assert all_rows(tmp_path) == ([], None)
     assert os.listdir(tmp_path) == []
+
+
+# -- network file systems ---------------------------------------------------------------------------------------------
+
+WRITE = """
+import sys
+from pathlib import Path
+from rl_training.runs.index import COLUMNS, RunIndex
+index, host = RunIndex(sys.argv[1], timeout=60.0), sys.argv[2]
+for number in range(int(sys.argv[3])):
+    index.put([{**dict.fromkeys(COLUMNS), "directory": f"{host}-{number}", "status": "finished", "tags": []}])
+"""
+
+
+def test_the_journal_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write-ahead logging needs memory that the writers share, which hosts do not."""
+    RunIndex(tmp_path).put([])
+    assert RunIndex(tmp_path).journal_mode() == "wal"
+    monkeypatch.setenv("RL_TRAINING_NETWORK_FS", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RunIndex(tmp_path).put([])  # an index that was made elsewhere is switched
+        RunIndex(tmp_path / "new").put([])
+    assert {RunIndex(folder).journal_mode() for folder in (tmp_path, tmp_path / "new")} == {"delete"}
+
+
+def test_two_hosts_write_500_rows_each(tmp_path: Path) -> None:
+    RunIndex(tmp_path).put([])
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITE, str(tmp_path), host, "500"],
+            env={**os.environ, "RL_TRAINING_NETWORK_FS": "1", "RL_TRAINING_HOST": host},
+        )
+        for host in ("here", "there")
+    ]
+    assert [writer.wait(timeout=200) for writer in writers] == [0, 0]
+    index = RunIndex(tmp_path)
+    assert index.check() == "ok"
+    assert len(index.rows()) == 1000
+
+
+def test_readers_of_a_network_file_system_merge_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_TRAINING_NETWORK_FS", "1")
+    fake_run(tmp_path, 1, seed=1, reward=1.0)
+    first, note = all_rows(tmp_path, large=("config",))
+    assert (len(first), note, (tmp_path / "index.sqlite").exists()) == (1, None, False)
+    RunIndex(tmp_path).rebuild()
+    stored = (tmp_path / "index.sqlite").read_bytes()
+    fake_run(tmp_path, 2, seed=2, reward=2.0)
+    rows, _ = all_rows(tmp_path, large=("config",))
+    assert [row["seed"] for row in rows] == [1, 2]
+    assert all(row["config"] == first[0]["config"] or row["seed"] == 2 for row in rows)
+    assert (tmp_path / "index.sqlite").read_bytes() == stored
+    monkeypatch.setenv("RL_TRAINING_INDEX", "0")
+    record(next(tmp_path.glob("*/run.json")).parent)
+    assert (tmp_path / "index.sqlite").read_bytes() == stored

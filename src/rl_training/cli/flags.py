@@ -135,6 +135,14 @@ def output_dir_flag(help: str = "folder to look for RUN in (default runs)") -> s
     return text(help, "DIR")
 
 
+def executor_flag(*, section: str = "") -> str | None:
+    return text(
+        "where several runs are started: local, threads, slurm, ray[:ADDRESS], or package.module:Name of your own",
+        "EXECUTOR",
+        section=section,
+    )
+
+
 def trust_flag(help: str = "") -> bool:
     return switch(help or "agree to the code of a run that was not made here; remembered, see 'rl trust list'")
 

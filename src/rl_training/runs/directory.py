@@ -22,14 +22,15 @@ from rl_training.config.yaml_reader import dump_mapping
 from rl_training.runs import index
 from rl_training.runs.description import SEAL, git_facts, public_config, public_sha256, run_info, timestamp
 from rl_training.runs.finding import DirectoryKind
-from rl_training.runs.lock import Holder, RunLock, read_holder
-from rl_training.runs.names import claim_directory, env_fn_of, name_part, readable_errors
+from rl_training.runs.lock import Holder, Lost, RunLock, living_holder
+from rl_training.runs.names import claim_directory, claim_exactly, env_fn_of, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig
 from rl_training.system.atomic_io import atomic_write, fsync_dir, remove_leftovers
 from rl_training.system.json_lines import parse_row, plain_row
 from rl_training.system.machine import GitQuery
 from rl_training.system.place import Place
+from rl_training.trust.consent import Consent, scope
 from rl_training.types import RunError
 
 __all__ = [
@@ -57,11 +58,17 @@ def make_run_dir(cfg: TrainConfig) -> Path:
     return _make_run_dir(cfg, datetime.now())
 
 
-def _make_run_dir(cfg: TrainConfig, now: datetime) -> Path:
-    environment = name_part(env_fn_of(cfg.env_id) or cfg.env_id)
-    name = f"{name_part(cfg.algo)}__{environment}__seed{cfg.seed}__{now:%Y%m%d-%H%M%S}"
+def _make_run_dir(cfg: TrainConfig, now: datetime, planned: str | None = None) -> Path:
     with readable_errors(f"cannot create a run in output_dir '{cfg.output_dir}'"):
-        return claim_directory(Path(restore(cfg.output_dir)).expanduser(), name, SUBFOLDERS, "run")
+        root = Path(restore(cfg.output_dir)).expanduser()
+        if planned is not None:
+            return claim_exactly(root, planned, SUBFOLDERS, "run")
+        return claim_directory(root, run_name(cfg.algo, cfg.env_id, cfg.seed, now), SUBFOLDERS, "run")
+
+
+def run_name(algo: str, env_id: str, seed: int, now: datetime) -> str:
+    """`<algo>__<env>__seed<k>__<stamp>`."""
+    return f"{name_part(algo)}__{name_part(env_fn_of(env_id) or env_id)}__seed{seed}__{now:%Y%m%d-%H%M%S}"
 
 
 class RunDir:
@@ -89,16 +96,17 @@ class RunDir:
         parent: str | None = None,
         group: str | None = None,
         sweep: str | None = None,
+        name: str | None = None,
     ) -> RunDir:
         """A new run directory for `cfg` with everything that is known before training starts.
 
         `cfg` is the config as the user wrote it, with `${env:NAME}` references unresolved. `source` is the text of the
         file it came from; `parent` the run (and step) it was warm-started from; `group` the group of seeds and `sweep`
-        the sweep it belongs to.
+        the sweep it belongs to; `name` the directory's name where a parent has planned it.
         """
         with GitQuery() as git_query:  # runs in the background while the rest is written
             relations = {"group": group, "sweep": sweep, "parent": parent}
-            return cls._create(as_resolved(cfg), git_query, source, argv, relations)
+            return cls._create(as_resolved(cfg), git_query, source, argv, relations, name)
 
     @classmethod
     def _create(
@@ -108,11 +116,12 @@ class RunDir:
         source: str | None,
         argv: Sequence[str],
         relations: Mapping[str, str | None],
+        name: str | None,
     ) -> RunDir:
         redactor = Redactor()
         public = public_config(resolved, redactor)
         redactor.warn_about_needed()
-        run = cls(make_run_dir(resolved.config), redactor)
+        run = cls(_make_run_dir(resolved.config, datetime.now(), name), redactor)
         try:
             run._describe(resolved.config, public, git_query, source, argv, relations)
         except BaseException:
@@ -198,17 +207,25 @@ class RunDir:
             return cfg
 
     @contextmanager
-    def to_run(self, *, trust_plugins: bool = False, env_given: bool = False) -> Iterator[TrainConfig]:
+    def to_run(
+        self, *, trust_plugins: bool = False, env_given: bool = False, consent: Consent | None = None
+    ) -> Iterator[TrainConfig]:
         """The resolved config, for use inside the context. RunError if the run was cleaned up; TrustError if it was not
         created here, asks for code from outside the package, and the user has not consented to that.
 
-        `trust_plugins` is that consent; `env_given` says that the caller passes the environment.
+        `trust_plugins` is that consent; `env_given` says that the caller passes the environment. `consent` was given to
+        the group or sweep that this run belongs to, perhaps on another host.
         """
         if self.info().get("cleaned"):
             again = f"rl train {self.path / 'configs' / 'resolved.yaml'}"
             raise RunError(f"run '{self.path}' was cleaned up: its checkpoints are gone; train it anew with `{again}`")
         stored = self.stored_config()
         links = [] if stored.is_own else self._links()
+        if consent is not None and not links:
+            with scope(consent):
+                self.redactor.mapping(stored.mapping)
+                yield stored.filled(consent)
+            return
         with stored.to_run(trust_plugins=trust_plugins, env_given=env_given, further=links) as cfg:
             self.redactor.mapping(stored.mapping)  # hides the values of its references in logs
             yield cfg
@@ -295,10 +312,10 @@ class RunDir:
         """Whether the directory is still where it was when this process locked the run."""
         return self._place is None or self._place.is_there()
 
-    def holder(self) -> Holder | None:
-        """The process that holds the run now; None if there is none, even where `status` still says running."""
-        holder = read_holder(self.path / ".lock")
-        return holder if holder is not None and holder.is_alive() else None
+    def holder(self, lost: Lost | None = None) -> Holder | None:
+        """The process that holds the run now; None if there is none, even where `status` still says running. `lost` is
+        what an executor knows about processes that it started."""
+        return living_holder(self.path / ".lock", lost)
 
     def tracking_id(self) -> str:
         """An id for experiment trackers shared by many machines: unique, and stable across resumes."""

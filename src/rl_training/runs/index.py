@@ -2,6 +2,10 @@
 
 It is a cache: every row comes from a run directory and can be read from there again. If the file is damaged or cannot
 be written, a run warns and continues, a listing reads the directories instead, and `rl index rebuild` repairs it.
+
+On a local disk SQLite writes ahead (WAL). On a network file system that would damage the file, because each host maps
+its own shared memory: there the journal mode is DELETE, every commit is synced, runs with a parent leave the writing to
+it (`RL_TRAINING_INDEX=0`), and readers write nothing: they merge what the directories say in memory.
 """
 
 from __future__ import annotations
@@ -10,15 +14,16 @@ import json
 import os
 import sqlite3
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rl_training.runs.lock import read_holder
+from rl_training.runs.holder import living_holder
 from rl_training.runs.names import INDEX
 from rl_training.runs.recipe import recipe_sha256
 from rl_training.system.atomic_io import disk_state, temporary_path
+from rl_training.system.file_systems import is_network
 from rl_training.system.json_lines import tail_rows
 from rl_training.types import RLTrainingError, RunError
 
@@ -26,6 +31,8 @@ Row = dict[str, Any]
 """One run: every column of `COLUMNS` by name; `tags` is a list, `results` and `config` are mappings."""
 
 FILE = INDEX
+INDEX_VARIABLE = "RL_TRAINING_INDEX"
+"""Environment variable: 0 in runs whose parent, on another host, writes their rows."""
 SCHEMA = 1
 RUN_SECONDS = 5.0
 """How long a run waits for the database lock; then it warns and continues."""
@@ -129,6 +136,31 @@ class RunIndex:
 
     def refresh(self) -> None:
         """Update the rows: directories that are new or gone, and runs that may have ended without updating theirs."""
+        changed, gone = self._changes()
+        if changed or gone:
+            with self._writing() as connection:
+                _put(connection, changed)
+                connection.executemany("DELETE FROM runs WHERE directory = ?", [(name,) for name in gone])
+
+    def current_rows(self, *, large: Iterable[str] = ()) -> list[Row]:
+        """Every run as it is now, oldest first: after `refresh`, or merged in memory where readers do not write."""
+        wanted = set(large)
+        if not is_network(self.output_dir):
+            self.refresh()
+            return self.rows(large=wanted)
+        if not self.path.exists():
+            return _by_age(scan(self.output_dir, config="config" in wanted))
+        changed, gone = self._changes()
+        merged = {row["directory"]: row for row in self.rows(large=wanted) if row["directory"] not in gone}
+        left_out = [name for name in LARGE if name not in wanted]
+        for row in changed:
+            config = row["config"] if row["config"] is not None else merged.get(row["directory"], {}).get("config")
+            fresh = {**row, "config": config or {}}
+            merged[row["directory"]] = {name: value for name, value in fresh.items() if name not in left_out}
+        return _by_age(merged.values())
+
+    def _changes(self) -> tuple[list[Row], set[str]]:
+        """Rows that differ from the stored ones, and the names of directories that are gone."""
         with self._open() as connection:
             known = {name for (name,) in connection.execute("SELECT directory FROM runs")}
             stored = _stored_columns(connection)
@@ -140,11 +172,7 @@ class RunIndex:
         for row in _described(self.output_dir, [name for name in present if name in unsettled], config=False):
             if tuple(_encoded(row)[name] for name in STATE) != unsettled[row["directory"]]:
                 changed.append(row)
-        gone = [(name,) for name in known - set(present)]
-        if changed or gone:
-            with self._writing() as connection:
-                _put(connection, changed)
-                connection.executemany("DELETE FROM runs WHERE directory = ?", gone)
+        return changed, known - set(present)
 
     def rebuild(self) -> int:
         """Read every run directory again; returns how many there are. A damaged file is replaced."""
@@ -192,7 +220,11 @@ class RunIndex:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction that takes the write lock at its start, so that it never has to be retried."""
         with self._open() as connection:
-            connection.execute("PRAGMA synchronous = NORMAL")  # a commit survives any end of the process
+            if is_network(self.output_dir):
+                _keep_journal(connection)
+                connection.execute("PRAGMA synchronous = FULL")
+            else:
+                connection.execute("PRAGMA synchronous = NORMAL")  # a commit survives any end of the process
             connection.execute("BEGIN IMMEDIATE")
             try:
                 _add_columns(connection)
@@ -209,14 +241,15 @@ class RunIndex:
         aside = temporary_path(self.output_dir)
         try:
             with closing(connect(aside, self.timeout)) as connection:
-                mode = _write_ahead(connection)
+                shared = is_network(self.output_dir)
+                mode = _keep_journal(connection) if shared else _write_ahead(connection)
                 columns = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
                 connection.execute(f"CREATE TABLE runs ({columns})")
                 connection.execute(f"PRAGMA user_version = {SCHEMA}")
             _put_into_place(aside, self.path)
         finally:
             _unlink(aside)
-        if mode != "wal":
+        if mode != "wal" and not shared:
             warnings.warn(
                 f"the file system of '{self.path}' cannot do WAL; the index uses the journal mode '{mode}', in which "
                 "writers and readers wait for each other",
@@ -249,14 +282,25 @@ def connect(path: Path, timeout: float) -> sqlite3.Connection:
 
 def record(run: Path) -> None:
     """Write the row of a run, when it begins and when it ends. A failure is only a warning that names the remedy."""
+    if os.environ.get(INDEX_VARIABLE) != "0":
+        _store(run.parent, lambda: [describe(run)])
+
+
+def record_all(output_dir: Path, runs: Sequence[Path]) -> None:
+    """Write the rows of several runs in one transaction, for a parent whose members do not; a folder that is not a run
+    yet is left out."""
+    _store(output_dir, lambda: _described(output_dir, [run.name for run in runs]))
+
+
+def _store(output_dir: Path, rows: Callable[[], list[Row]]) -> None:
     try:
-        RunIndex(run.parent, timeout=RUN_SECONDS).put([describe(run)])
+        RunIndex(output_dir, timeout=RUN_SECONDS).put(rows())
     except (sqlite3.Error, OSError, ValueError, RLTrainingError) as error:
         warnings.warn(
-            f"cannot write the index '{run.parent / FILE}' ({error}); the run itself is not affected, and "
+            f"cannot write the index '{output_dir / FILE}' ({error}); the run itself is not affected, and "
             "`rl index rebuild` repairs the index",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
 
@@ -266,15 +310,18 @@ def all_rows(output_dir: str | Path, *, large: Iterable[str] = ()) -> tuple[list
     if not index.path.exists() and not _directories(index.output_dir):
         return [], None
     try:
-        index.refresh()
-        return index.rows(large=large), None
+        return index.current_rows(large=large), None
     except (sqlite3.Error, OSError) as error:
-        rows = scan(index.output_dir, config="config" in set(large))
-        rows.sort(key=lambda row: (row["started"] or "", row["directory"]))
+        rows = _by_age(scan(index.output_dir, config="config" in set(large)))
         state = disk_state(index.output_dir)
         cure = "" if state else "; `rl index rebuild` repairs it"
         why = f"the index '{index.path}' cannot be used ({state or error})"
         return rows, f"{why}; read the run directories instead{cure}"
+
+
+def _by_age(rows: Iterable[Row]) -> list[Row]:
+    """Rows in the order of the index: oldest first."""
+    return sorted(rows, key=lambda row: (row["started"] or "", row["directory"]))
 
 
 def scan(output_dir: Path, *, config: bool) -> list[Row]:
@@ -336,8 +383,7 @@ def _status(run: Path, status: Any) -> Any:
     """The status of a run: one recorded as running that no process holds was killed."""
     if status != "running":
         return status
-    holder = read_holder(run / ".lock")
-    return "running" if holder is not None and holder.is_alive() else "killed"
+    return "killed" if living_holder(run / ".lock") is None else "running"
 
 
 def _results(run: Path, *, is_over: bool) -> dict[str, Any]:
@@ -434,9 +480,14 @@ def _names(columns: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
 
 
+def _keep_journal(connection: sqlite3.Connection) -> str:
+    """Switch to the classic journal, whose locks a network file system knows."""
+    return str(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0])
+
+
 def _write_ahead(connection: sqlite3.Connection) -> str:
     """Switch to write-ahead logging, with which readers and a writer do not block each other."""
     try:
         return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
     except sqlite3.OperationalError:  # no shared memory on this file system
-        return str(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0])
+        return _keep_journal(connection)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import re
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -24,6 +25,7 @@ RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "latest-group", 
 """Names that already have another meaning in an output directory or on the command line."""
 INDEX = "index.sqlite"
 """File name of the index of an output directory; SQLite adds `-wal`, `-shm` and `-journal` files."""
+MAX_ATTEMPTS = 10_000
 _STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
 
 
@@ -116,13 +118,17 @@ def parse_run_step(text: str) -> RunStep:
 
 
 def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:
-    """Create `<root>/<name>[-2]/` with its subfolders, never one that exists. OSError if it cannot be created."""
+    """Create `<root>/<name>[-2]/` with its subfolders, never one that exists. OSError if it cannot be created.
+
+    Where many hosts create one at the same second, numbers that differ between processes keep them from trying one
+    name after the other together.
+    """
     if name.startswith((".", "-")):  # neither a hidden folder nor a name that looks like a flag
         name = f"{kind}{name}"
     if is_reserved(name):
         name = f"{kind}-{name}"
     make_folder(root)
-    for count in range(1, 100_000):
+    for count in _numbers():
         path = root / (name if count == 1 else f"{name}-{count}")
         # mkdir both tests and claims the name: of two processes that try the same one, one fails
         with suppress(FileExistsError):
@@ -132,7 +138,29 @@ def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str)
             # without this, a power failure could lose the folder with everything saved in it later
             fsync_dir(root)
             return path
-    raise RunError(f"'{root}' already holds 100,000 {kind}s of this second; choose another output_dir")
+    raise RunError(f"'{root}' already holds too many {kind}s of this second; choose another output_dir")
+
+
+def claim_exactly(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:
+    """Create `<root>/<name>/`, a name that somebody has planned; RunError if it is taken."""
+    if name != name_part(name) or is_reserved(name) or name.startswith((".", "-")):
+        raise RunError(f"'{name[:MAX_PART]}' cannot be the name of a {kind}")
+    make_folder(root)
+    path = root / name
+    try:
+        path.mkdir()
+    except FileExistsError:
+        raise RunError(f"{kind} '{path}' is already there; its parent will choose another name") from None
+    for subfolder in subfolders:
+        (path / subfolder).mkdir()
+    fsync_dir(root)
+    return path
+
+
+def _numbers() -> Iterator[int]:
+    """1, 2, ... 8, then numbers of five digits in an order of this process's own."""
+    yield from range(1, 9)
+    yield from (10_000 + secrets.randbelow(90_000) for _ in range(MAX_ATTEMPTS))
 
 
 def age(path: Path, record: str) -> tuple[str, int, str]:

@@ -1,7 +1,8 @@
 """Durable writes: a crash, a full disk or a power cut leaves the old file or the new one, never half of one.
 
 Every create, write, fsync, rename and removal passes `fault_point`, so that tests can make each of them fail, or kill
-the process there. File formats are up to checkpoints, runs and logs.
+the process there. A fence around a folder is asked at the same places: it refuses every change once another process has
+taken the folder over. File formats are up to checkpoints, runs and logs.
 """
 
 from __future__ import annotations
@@ -76,8 +77,26 @@ def fault_hook(hook: FaultHook) -> Iterator[None]:
         _hook = previous
 
 
+_fences: dict[str, Callable[[], None]] = {}
+"""Folder, with a slash at its end, to the check that is made before anything in it changes."""
+
+
+def put_up_fence(folder: Path, check: Callable[[], None]) -> None:
+    """From now on `check` is called before this process changes anything below `folder`, and raises to prevent it."""
+    _fences[f"{folder}{os.sep}"] = check
+
+
+def take_down_fence(folder: Path) -> None:
+    _fences.pop(f"{folder}{os.sep}", None)
+
+
 def fault_point(operation: str, path: Path) -> None:
     """Call the fault hook before a disk operation; code that writes without the functions below calls it too."""
+    if _fences and operation != "fsync":
+        name = os.path.abspath(path)
+        for folder, check in list(_fences.items()):
+            if name.startswith(folder):
+                check()
     if _hook is not None:
         _hook(operation, path)
 

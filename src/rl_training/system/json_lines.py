@@ -100,11 +100,11 @@ def read_rows(path: Path) -> Iterator[Row]:
                 yield row
 
 
-def tail_rows(path: Path) -> list[Row]:
-    """The complete rows at the end of a JSONL file, which another process may be appending to or truncating."""
+def tail_rows(path: Path, size: int = TAIL_BYTES) -> list[Row]:
+    """The complete rows in the last `size` bytes of a JSONL file, which another process may be appending to."""
     try:
         with open(path, "rb") as file:
-            start = max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0)
+            start = max(file.seek(0, os.SEEK_END) - size, 0)
             file.seek(start)
             lines = file.read().split(b"\n")
     except OSError:

@@ -151,6 +151,19 @@ class VideoCallback(Callback):
                 self.record(self.videos / f"step_{report.after.env_steps:012d}.mp4")
 
 
+class PauseCallback(Callback):
+    """Saves and stops the run at `step` env steps, as a signal would: a scheduler decides whether it goes on."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.has_paused = False
+
+    def on_step(self, trainer: Trainer, report: Report) -> None:
+        if report.after.env_steps >= self.step and not report.final and trainer.stop_reason is None:
+            self.has_paused = True
+            trainer.request_stop(f"paused at {report.after.env_steps:,} env steps", interrupted=True)
+
+
 class LogCallback(Callback):
     """Writes finished episodes and metric rows: one row per train step, or per `every` env steps."""
 

@@ -15,10 +15,11 @@ from group_cases import new_group
 from rl_training.experiments.launching.group_display import LineView
 from rl_training.experiments.launching.group_runner import GroupRunner, error_line
 from rl_training.experiments.launching.groups import SeedGroup
-from rl_training.experiments.launching.members import Member
-from rl_training.experiments.launching.membership import VARIABLE, Lifeline
+from rl_training.experiments.launching.member import Member
+from rl_training.experiments.launching.membership import VARIABLE
 from rl_training.experiments.launching.progress import latest_progress
 from rl_training.system.json_lines import tail_rows
+from rl_training.system.lifeline import Lifeline
 
 
 class QuickGroup(SeedGroup):
@@ -115,7 +116,7 @@ def start_member(lifeline: Lifeline) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         pass_fds=[lifeline.descriptor],
-        env={**os.environ, **lifeline.variables("the-group", Path("some:where"))},
+        env={**os.environ, **lifeline.variables(), VARIABLE: "the-group::/some:where"},
     )
 
 
@@ -123,11 +124,11 @@ def test_members_know_their_group_and_stop_when_the_parent_is_gone() -> None:
     lifeline = Lifeline()
     member = start_member(lifeline)
     assert member.stdout is not None
-    assert member.stdout.readline() == "the-group some:where None\n"
+    assert member.stdout.readline() == "the-group /some:where None\n"
     lifeline.close()
     _, err = member.communicate(timeout=30)
     assert member.returncode == -15
-    assert err == "the parent of the group is gone: stopping\n"
+    assert err == "the parent of this run is gone: stopping\n"
 
 
 def test_a_member_whose_parent_is_gone_already_does_not_begin() -> None:
@@ -135,7 +136,7 @@ def test_a_member_whose_parent_is_gone_already_does_not_begin() -> None:
     member = start_member(lifeline)
     lifeline.close()
     out, _ = member.communicate(timeout=30)
-    assert (member.returncode, out) in ((143, ""), (-15, "the-group some:where None\n"))
+    assert (member.returncode, out) in ((143, ""), (-15, "the-group /some:where None\n"))
 
 
 def test_nobody_is_a_member_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,10 @@ from rl_training.config.searches.sweeps import parse_sweep
 from rl_training.experiments.analysis.group_summary import aggregate
 from rl_training.experiments.launching.group_display import LineView
 from rl_training.experiments.launching.group_runner import GroupRunner
-from rl_training.experiments.launching.members import Member
+from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.runner import ExperimentRunner
-from rl_training.experiments.launching.sweeps import RECORD, Sweep, find_runs, summarize_sweep, write_slurm_script
+from rl_training.experiments.launching.slurm_script import write_slurm_scripts
+from rl_training.experiments.launching.sweeps import RECORD, Sweep, find_runs, summarize_sweep
 from rl_training.runs.directory import RunDir
 from rl_training.types import ConfigError, RunError
 
@@ -44,15 +45,13 @@ def train_member(sweep: Sweep, member: Member) -> None:
 def test_what_is_written(tmp_path: Path) -> None:
     sweep = new_sweep(tmp_path)
     assert sweep.path.parent == tmp_path / "runs" / "sweeps"
-    assert sorted(path.name for path in (sweep.path / "configs").iterdir()) == [
-        *("source.yaml", "trial_000.yaml", "trial_001.yaml"),
-    ]
+    assert sorted(path.name for path in (sweep.path / "configs").iterdir()) == ["base.yaml", "source.yaml"]
     assert [sweep.config(trial).hparams.learning_rate for trial in (0, 1)] == [1e-3, 3e-4]
     assert [(member.trial, member.seed) for member in sweep.members] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     again = Sweep.open(sweep.path.name, tmp_path / "runs")
     assert (again.info, again.members) == (sweep.info, sweep.members)
     member = sweep.members[3]
-    words = ["train", f"--config={sweep.path}/configs/trial_001.yaml", "--seed=2"]
+    words = ["train", f"--config={sweep.path}/configs/base.yaml", "--seed=2", "--hparams.learning_rate=0.0003"]
     assert sweep.command(member) == words
     assert sweep.log(member).name == "trial_001_seed2.log"
 
@@ -96,7 +95,7 @@ def test_a_sweep_that_was_moved_starts_its_runs_where_it_is(tmp_path: Path) -> N
     sweep = new_sweep(tmp_path)
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     moved = Sweep.open(sweep.info.id, tmp_path / "elsewhere")
-    assert moved.command(moved.members[0])[-1] == f"--output-dir={tmp_path / 'elsewhere'}"
+    assert f"--output-dir={tmp_path / 'elsewhere'}" in moved.command(moved.members[0])
 
 
 @pytest.mark.filterwarnings("ignore:secrets are never written")
@@ -154,7 +153,7 @@ def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path, change: Any) ->
 
 def test_a_member_of_no_trial_is_refused_in_a_sweep_that_grows_too(tmp_path: Path) -> None:
     sweep = new_sweep(tmp_path, seeds=(1,))
-    (sweep.path / "configs" / "base.yaml").write_text("algo: ppo\n")
+    (sweep.path / "tune.json").write_text("{}")
     record = json.loads((sweep.path / RECORD).read_text())
     assert Sweep.open(sweep.path).info == sweep.info
     record["members"][0]["trial"] = 99
@@ -197,12 +196,87 @@ def test_failures_are_told_and_tried_again_if_asked(tmp_path: Path, capsys: pyte
 
 def test_the_array_job(tmp_path: Path) -> None:
     sweep = new_sweep(tmp_path / "with space")
-    script = write_slurm_script(sweep)
+    (script,) = write_slurm_scripts(sweep)
     text = script.read_text()
+    assert script.name == "slurm.sh"
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
     assert f"#SBATCH --array=0-3%2\n#SBATCH --output='{sweep.path}/logs/slurm_%A_%a.out'\n" in text
     assert f"""-m rl_training sweep --resume '{sweep.path}' --only "$SLURM_ARRAY_TASK_ID"\n""" in text
     assert script.stat().st_mode & 0o111
+
+
+def test_an_array_is_cut_to_the_size_that_slurm_allows(tmp_path: Path) -> None:
+    """Every run is a task of one of the scripts, by the number that the script computes."""
+    sweep = new_sweep(tmp_path, seeds=(1, 2, 3, 4, 5), sweep={"algorithm.lr": [1e-3]})
+    scripts = write_slurm_scripts(sweep, array_size=2)
+    assert [script.name for script in scripts] == ["slurm_000.sh", "slurm_001.sh", "slurm_002.sh"]
+    numbers = []
+    for script in scripts:
+        tasks = int(script.read_text().partition("--array=0-")[2].partition("%")[0]) + 1
+        expression = script.read_text().rpartition("--only ")[2].strip()
+        for task in range(tasks):
+            words = ["bash", "-c", f"echo {expression}"]
+            out = subprocess.run(words, env={"SLURM_ARRAY_TASK_ID": str(task)}, capture_output=True, check=True).stdout
+            numbers.append(int(out))
+    assert numbers == [0, 1, 2, 3, 4]
+
+
+def test_a_trial_that_changes_more_than_its_values_is_stored_whole(tmp_path: Path) -> None:
+    """Another algorithm has other hyperparameters and another network: the base with one value is not its config."""
+    sweep = new_sweep(tmp_path, seeds=(1,), trials=[{"algo": "a2c"}, {"hparams.gamma": 0.9}], base={"hparams": {}})
+    assert sorted(path.name for path in (sweep.path / "configs").glob("trial_*")) == ["trial_000.yaml"]
+    assert [sweep.config(trial).algo for trial in (0, 1)] == ["a2c", "ppo"]
+    assert sweep.command(sweep.members[0])[1] == f"--config={sweep.path}/configs/trial_000.yaml"
+    assert sweep.config(1).hparams.gamma == 0.9
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("network.actor.hidden_dims", [[32], [64, 64]]),
+        ("hparams.learning_rate", [1, {"type": "linear", "start": 1e-3, "end": 0}]),
+        ("tags", [["a"], ["a,b", "007"]]),
+        ("name", ["007", "null-run"]),
+        ("training.stop_at_return", [None, 100]),
+        ("env.normalize_obs", [True, False]),
+    ],
+)
+def test_values_survive_the_command_line(tmp_path: Path, key: str, values: list[Any]) -> None:
+    """A member that reads the base and the flags has the config that was planned, hash for hash."""
+    from rl_training.config.loading import parse_override_value, resolve_config
+    from rl_training.experiments.launching.trial_configs import flag_text
+    from rl_training.runs.description import public_config, public_sha256
+    from rl_training.runs.redaction import Redactor
+
+    sweep = new_sweep(tmp_path, seeds=(1,), sweep={key: values})
+    for member in sweep.members:
+        words = sweep.command(member)
+        flags = {word.split("=", 1)[0][2:]: word.split("=", 1)[1] for word in words[2:]}
+        typed = {name: parse_override_value(text, name) for name, text in flags.items()}
+        found = resolve_config(words[1].removeprefix("--config="), typed)
+        assert public_sha256(public_config(found, Redactor())) == member.config_sha256
+    assert flag_text("env.kwargs.level", "1e3") == '"1e3"'
+
+
+def test_what_happens_to_members_is_appended_and_found_again(tmp_path: Path) -> None:
+    sweep = new_sweep(tmp_path)
+    before = (sweep.path / RECORD).read_bytes()
+    sweep.members[1].status, sweep.members[1].reason = "failed", "no room"
+    sweep.note(sweep.members[1])
+    sweep.members[1].reason = None
+    sweep.note(sweep.members[1])
+    assert (sweep.path / RECORD).read_bytes() == before
+    journal = sweep.path / "members.jsonl"
+    assert len(journal.read_text().splitlines()) == 3
+    with open(journal, "a") as file:
+        file.write('{"trial": 0, "seed": 2, "rea')  # killed in the middle of a line
+    again = Sweep.open(sweep.path)
+    assert [(member.status, member.reason) for member in again.members[:2]] == [("waiting", None), ("failed", None)]
+    again.save()
+    assert not journal.exists()
+    assert Sweep.open(sweep.path).members == again.members
+    journal.write_text('{"generation": 1}\n{"trial":0,"seed":1,"status":"failed"}\n')  # of an older record
+    assert Sweep.open(sweep.path).members[0].status == "waiting"
 
 
 def test_the_runner_for_python(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rl_training.config.loading import load_config
 from rl_training.config.searches.sweeps import SweepConfig
 from rl_training.config.searches.tuning import TuneConfig, parse_tune, shipped_space, space_names
 from rl_training.experiments.analysis.tune_plots import write_plots
-from rl_training.experiments.launching.members import Member
+from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.experiments.launching.tuning import Tuning
 from rl_training.registry import algorithms
@@ -50,6 +50,9 @@ class Runs:
         self.tuning, self.score, self.jobs = tuning, score, jobs
         self.waiting: list[Member] = []
         self.started: list[tuple[int | None, int]] = []
+
+    def parallel(self) -> int:
+        return self.jobs
 
     def play(self, limit: int | None = None) -> list[tuple[int | None, int]]:
         """Until nothing is left, or `limit` runs have ended."""
@@ -117,9 +120,9 @@ def test_a_search_that_is_killed_again_and_again_ends_as_one_that_was_not(
 
 def test_several_trials_side_by_side(create: Callable[..., Tuning]) -> None:
     tuning = create(pruner="none", num_trials=5, seeds=[0, 1])
-    first = tuning.feed(SimpleNamespace(jobs=3, waiting=[]))  # type: ignore[arg-type]
+    first = tuning.feed(SimpleNamespace(parallel=lambda: 3, waiting=[]))  # type: ignore[arg-type]
     assert [member.key for member in first] == [(0, 0), (1, 0), (2, 0)]
-    assert tuning.feed(SimpleNamespace(jobs=3, waiting=[])) == []  # type: ignore[arg-type]
+    assert tuning.feed(SimpleNamespace(parallel=lambda: 3, waiting=[])) == []  # type: ignore[arg-type]
 
 
 def test_failures_are_told_and_the_search_goes_on(create: Callable[..., Tuning]) -> None:

@@ -32,6 +32,12 @@ FIRST = (
 RUNS = (
     Entry("sweep", "many.sweep", "train many configs from one sweep file, each with several seeds"),
     Entry("tune", "many.tune", "search for good hyperparameters, scored over several seeds"),
+    Entry("cluster up", "cluster.up", "start a Ray cluster of several nodes on this machine"),
+    Entry(
+        "cluster check", "cluster.check", "check that every node shares the output directory and has the same versions"
+    ),
+    Entry("cluster status", "cluster.status", "list the nodes of a Ray cluster"),
+    Entry("cluster down", "cluster.down", "end the Ray cluster that 'rl cluster up' has started"),
     Entry("list", "records.list", "list runs: filter, sort, choose columns"),
     Entry("show", "records.show", "show the facts of a run, a group of seeds or a sweep"),
     Entry("watch", "runs.watch", "follow running experiments: progress, returns, alerts"),

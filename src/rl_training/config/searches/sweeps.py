@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from rl_training.config.aliases import Origin, canonical_key, merged
 from rl_training.config.files import ConfigFile, check_kind, find_base, find_config, is_sweep, with_bases
 from rl_training.config.resolution import check_tree, is_builtin, merged_layer, resolve
 from rl_training.config.schema import CONFIG_VERSION, SECTION
+from rl_training.config.searches.executors import ExecutorConfig, executor_section
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy
 from rl_training.hparams.base import Json, check_range
@@ -75,10 +77,12 @@ class SweepConfig:
     """Seed of the draws; the same file gives the same trials."""
     seeds: tuple[int, ...] = ()
     """Seeds to run every trial with; the same as the key `seed` in `sweep`."""
-    parallel_jobs: int = 1
-    """Number of runs in parallel."""
+    parallel_jobs: int | None = None
+    """Upper bound of the runs in parallel; null is one at a time on this host and as many as fit on a cluster."""
     retries: int = 0
     """How often a failed run is retried."""
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    """Where the runs are started; a name alone, such as ray, takes its defaults."""
     version: int = CONFIG_VERSION
     """Version of this layout."""
 
@@ -88,7 +92,7 @@ class SweepConfig:
 
 def check_launch_fields(section: Any) -> None:
     """Check the bounds of the fields that sweeps and tuning share."""
-    check_range(section, "parallel_jobs", low=1, high=1024)
+    check_range(section, "parallel_jobs", low=1, high=100_000)
     check_range(section, "num_trials", low=1, high=MAX_TRIALS)
     check_range(section, "draw_seed", low=0, high=MAX_SEED)
     check_range(section, "retries", low=0, high=1000)
@@ -114,7 +118,7 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
     """A sweep document, checked and with canonical keys; its paths are relative to `folder`."""
     check_kind(document, "sweep")
     sweep: SweepConfig | None
-    sweep, problems = check(SweepConfig, document.tree, lambda value: value)
+    sweep, problems = check(SweepConfig, with_executor_name(document.tree), lambda value: value)
     raise_problems(located(problem, _lines(document), document.source) for problem in problems)
     assert sweep is not None
     try:
@@ -136,6 +140,12 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
     )
 
 
+def with_executor_name(tree: dict[str, Any]) -> dict[str, Any]:
+    """`executor: ray:ADDRESS` of a file spelt out as a section."""
+    name = tree.get("executor")
+    return {**tree, "executor": executor_section(name)} if isinstance(name, str) else tree
+
+
 def trials_of(sweep: SweepConfig) -> list[dict[str, Json]]:
     """The changes of each trial, by dotted key; without `seed` if all trials run with the same seeds."""
     lists = {key: values for key, values in sweep.sweep.items() if key != "seed"}
@@ -147,12 +157,14 @@ def trials_of(sweep: SweepConfig) -> list[dict[str, Json]]:
             raise ConfigError(f"a sweep of {count} trials is too large (at most {MAX_TRIALS}); give num_trials")
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
     trials: list[dict[str, Json]] = []
+    known: set[str] = set()
     for number in range(sweep.num_trials):
         rng = stream(sweep.draw_seed, "sweep", number)
         for _ in range(MAX_DRAWS):
             chosen = {key: values[int(rng.integers(len(values)))] for key, values in lists.items()}
             drawn = chosen | {key: _drawn(bounds, rng.random()) for key, bounds in sweep.ranges.items()}
-            if drawn not in trials:
+            if (text := json.dumps(drawn)) not in known:
+                known.add(text)
                 trials.append(drawn)
                 break
     return trials

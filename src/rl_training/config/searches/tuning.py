@@ -16,7 +16,14 @@ from rl_training.config.aliases import canonical_key
 from rl_training.config.files import TUNE_KEYS, check_kind, find_config
 from rl_training.config.loading import load_config
 from rl_training.config.schema import CONFIG_VERSION, SECTION
-from rl_training.config.searches.sweeps import RangeConfig, check_launch_fields, find_sweep_base, resolve_sweep
+from rl_training.config.searches.executors import ExecutorConfig
+from rl_training.config.searches.sweeps import (
+    RangeConfig,
+    check_launch_fields,
+    find_sweep_base,
+    resolve_sweep,
+    with_executor_name,
+)
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy, read_yaml
 from rl_training.hparams.base import Json
@@ -59,10 +66,12 @@ class TuneConfig:
     """How the scores of a trial's seeds are combined."""
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether higher or lower is better."""
-    parallel_jobs: int = 1
-    """Number of trials run in parallel."""
+    parallel_jobs: int | None = None
+    """Upper bound of the trials in parallel; null is one at a time on this host and as many as fit on a cluster."""
     retries: int = 0
     """How often a failed run is retried."""
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    """Where the runs are started; a name alone, such as ray, takes its defaults."""
     version: int = CONFIG_VERSION
     """Version of this layout."""
 
@@ -112,7 +121,7 @@ def resolve_tune(document: Document, folder: Path) -> TuneConfig:
     """A tuning file as read, checked; `folder` is where its paths start."""
     check_kind(document, "tune")
     tune: TuneConfig | None
-    tune, problems = check(TuneConfig, document.tree, lambda value: value)
+    tune, problems = check(TuneConfig, with_executor_name(document.tree), lambda value: value)
     raise_problems(located(problem, {}, document.source) for problem in problems)
     assert tune is not None
     own: dict[str, dict[str, Any]] = {kind: document.tree.get(kind) or {} for kind in ("ranges", "sweep")}

@@ -15,7 +15,7 @@ from typing import Any
 from rl_training.experiments.keeping.filters import find_key
 from rl_training.experiments.keeping.tracker import ExperimentTracker
 from rl_training.experiments.launching.groups import SeedGroup
-from rl_training.experiments.launching.members import Member
+from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.sweeps import Sweep, find_runs
 from rl_training.runs.directory import RunDir
 from rl_training.runs.index import LARGE, Row, all_rows, describe

@@ -6,7 +6,6 @@ one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +17,7 @@ from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.experiments.analysis.curves import EVALUATION, TRAINING, read_curve
 from rl_training.experiments.analysis.statistics import estimate
 from rl_training.experiments.launching.groups import SeedGroup
-from rl_training.experiments.launching.members import Member
+from rl_training.experiments.launching.member import Member, record_text
 from rl_training.runs.names import readable_errors
 from rl_training.seeding import stream
 from rl_training.system.atomic_io import atomic_write
@@ -91,7 +90,7 @@ def write_summary(group: SeedGroup) -> dict[str, Any]:
 def write_summary_file(folder: Path, summary: dict[str, Any]) -> dict[str, Any]:
     """Write a summary as `<folder>/summary.json`; returns it."""
     with readable_errors(f"cannot write summary.json in '{folder}'"):
-        atomic_write(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
+        atomic_write(folder / "summary.json", record_text(summary).encode())
     return summary
 
 

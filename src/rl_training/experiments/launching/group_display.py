@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 COLUMNS = ("run", "status", "env steps", "return", "steps/s", "left")
+WHERE = "where"
+"""A further column, if a member runs on another host."""
 COLOURS = {"running": "cyan", "finished": "green", "stopped": "yellow", "failed": "red", "killed": "red"}
 ORDER = ("running", "failed", "killed", "stopped", "finished", "waiting")
 """Order of importance, where the terminal has too few lines for all members."""
@@ -36,6 +38,8 @@ class Row:
     score: float | None = None
     rate: float | None = None
     seconds_left: float | None = None
+    where: str = ""
+    """Where it runs, if on another host."""
 
     def cells(self) -> list[str]:
         share = f" ({min(100 * self.env_steps // self.total, 100)}%)" if self.env_steps and self.total else ""
@@ -147,11 +151,13 @@ def group_table(rows: Sequence[Row], height: int) -> RichTable:
     summary = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status])
     chosen = shown_rows(rows, height)
     table = Table(box=None, pad_edge=False, title=summary, title_justify="left", title_style="bold")
-    for column in COLUMNS:
-        numeric: dict[str, Any] = {"justify": "right"} if column not in ("run", "status") else {}
+    places = any(row.where for row in chosen)
+    for column in (*COLUMNS, WHERE) if places else COLUMNS:
+        numeric: dict[str, Any] = {"justify": "right"} if column not in ("run", "status", WHERE) else {}
         table.add_column(column, **numeric)
     for row in chosen:
         label, status, *rest = row.cells()
+        rest = [*rest, escape(printable(row.where))] if places else rest
         table.add_row(escape(label), f"[{COLOURS.get(row.status, 'dim')}]{escape(status)}[/]", *rest)
     if len(chosen) < len(rows):
         table.add_row("...", f"[dim]{len(rows) - len(chosen)} more[/]")

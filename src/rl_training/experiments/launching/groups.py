@@ -6,7 +6,7 @@ What groups and sweeps share is in `members`; `group_runner` starts the members.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,10 @@ from typing import Any
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.loading import ResolvedConfig, as_resolved
 from rl_training.config.schema import TrainConfig
+from rl_training.config.searches.executors import ExecutorConfig
 from rl_training.config.yaml_reader import dump_mapping
-from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, set_or_run
+from rl_training.experiments.launching.member import Member
+from rl_training.experiments.launching.members import MAX_RECORD_BYTES, RunSet, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
 from rl_training.runs.finding import LATEST, DirectoryKind
 from rl_training.runs.names import check_name, claim_directory, name_part, parse_run_step, readable_errors
@@ -43,6 +45,8 @@ class GroupInfo:
     init_from: str | None
     total_timesteps: int | None = None
     """The budget to which the finished group was extended; None for the budget of its config."""
+    executor: dict[str, Any] | None = None
+    """Where the members run, as in a sweep file; None for processes of this host."""
 
 
 class SeedGroup(RunSet):
@@ -66,6 +70,7 @@ class SeedGroup(RunSet):
         source: str | None = None,
         jobs: int | None = None,
         init_from: str | None = None,
+        executor: ExecutorConfig | None = None,
     ) -> SeedGroup:
         """A new group with its config frozen: a file that is edited while members wait changes nothing for them."""
         resolved = as_resolved(config)
@@ -92,6 +97,7 @@ class SeedGroup(RunSet):
             argv=redactor.argv(argv),
             jobs=jobs,
             init_from=warm_start,
+            executor=None if executor is None else asdict(executor),
         )
         members = [Member(seed, public_sha256({**public, "seed": seed})) for seed in seeds]
         group = cls(path, info, members, redactor)
@@ -106,6 +112,9 @@ class SeedGroup(RunSet):
 
     def config_file(self, trial: int | None = None) -> Path:
         return self.path / "configs" / "resolved.yaml"
+
+    def planned_output_dir(self) -> str:
+        return self.config().output_dir
 
     def group_of(self, member: Member) -> str:
         return self.info.id

@@ -10,38 +10,43 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rl_training.config.schema import TrainConfig
-from rl_training.experiments.launching.members import CONFIG_CODE, Member, RunSet
+from rl_training.distributed.executors import Task
+from rl_training.experiments.launching.member import Member
+from rl_training.experiments.launching.members import CONFIG_CODE, RunSet
+from rl_training.experiments.launching.membership import NAME_VARIABLE, PAUSE_VARIABLE
+from rl_training.runs.holder import Holder
 from rl_training.system.error_text import TEXT_LIMIT, message_of, traceback_text
 from rl_training.system.signals import StopSignals
 from rl_training.trust.consent import Consent, scope
 from rl_training.types import ConfigError, RLTrainingError
-
-if TYPE_CHECKING:
-    from rl_training.experiments.launching.group_runner import Start
 
 MOST_TOGETHER = 128
 """Default number of runs that one program advances together on an accelerator."""
 
 
 class MemberThread:
-    """One running member; `words` are the arguments with which a process would be started."""
+    """One running member, as a thread; `task.words` are the arguments with which a process would be started."""
 
-    def __init__(self, runs: RunSet, member: Member, words: Sequence[str], log: Path) -> None:
-        self.pid = os.getpid()
-        self.runs, self.member, self.words, self.log = runs, member, words, log
+    where = "thread"
+    holder: Holder | None = None
+    """A thread's run is protected by its own lock, and this process outlives it."""
+
+    def __init__(self, runs: RunSet, member: Member, task: Task) -> None:
+        self.runs, self.member, self.task = runs, member, task
         self.consent: Consent = runs.consent(member)
         self.signals = StopSignals()
         self.exit_code: int | None = None
-        self.thread = threading.Thread(target=self._run, name=runs.label(member))
+        self.thread = threading.Thread(target=self._run, name=task.label)
         self.thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self.thread.is_alive()
 
     def poll(self) -> int | None:
         """The exit code; None while the thread runs."""
@@ -51,7 +56,7 @@ class MemberThread:
         self.thread.join()
         return self.exit_code
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number: int, /) -> None:
         """Ask it to save and stop."""
         self.signals.receive(signal.Signals(number))
 
@@ -61,19 +66,23 @@ class MemberThread:
         except Exception as error:  # one failing member does not end the others
             kind = "" if isinstance(error, RLTrainingError) else f"unexpected {type(error).__name__}: "
             text = "" if isinstance(error, RLTrainingError) else traceback_text(error)
-            with open(self.log, "a", encoding="utf-8") as output:
+            with open(self.task.log, "a", encoding="utf-8") as output:
                 output.write(f"{text}error: {kind}{message_of(error, TEXT_LIMIT)}\n")
             self.exit_code = CONFIG_CODE if isinstance(error, ConfigError) else 1
 
     def _train(self) -> int:
         from rl_training.trainer import resume, train
 
-        flags = dict(word.split("=", 1) for word in self.words if word.startswith("--") and "=" in word)
-        if self.words[0] == "resume":
+        words, env = self.task.words, self.task.env
+        flags = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
+        pause_at = None if PAUSE_VARIABLE not in env else int(env[PAUSE_VARIABLE])
+        if words[0] == "resume":
             total = flags.get("--total-timesteps")
             steps = None if total is None else int(total)
-            trusted = "--trust-plugins" in self.words
-            return resume(self.words[1], total_timesteps=steps, signals=self.signals, trust_plugins=trusted).exit_code
+            consent = self.consent if self.consent.level != "none" else None
+            return resume(
+                words[1], total_timesteps=steps, signals=self.signals, consent=consent, pause_at=pause_at
+            ).exit_code
         with scope(self.consent):
             return train(
                 replace(
@@ -81,33 +90,64 @@ class MemberThread:
                 ),
                 init_from=flags.get("--init-from"),
                 source=Path(flags["--config"]).read_text(encoding="utf-8"),
-                argv=["rl", *self.words],
+                argv=["rl", *words],
                 group=self.runs.group_of(self.member),
                 sweep=self.runs.sweep,
+                run_name=env.get(NAME_VARIABLE),
+                pause_at=pause_at,
                 signals=self.signals,
             ).exit_code
 
 
-@contextmanager
-def member_threads(runs: RunSet, members: Sequence[Member]) -> Iterator[Start | None]:
-    """The function with which the group runner starts these members as threads; None where they need processes."""
-    from rl_training.assembly.devices import pinned_threads
+class ThreadExecutor:
+    """Members as threads of this process."""
 
+    name = "threads"
+    is_remote = False
+
+    def __init__(self, runs: RunSet, cfg: TrainConfig, slots: int) -> None:
+        from rl_training.assembly.devices import pinned_threads
+
+        self._runs, self._slots = runs, slots
+        self._members = {member.key: member for member in runs.members}
+        self._secrets = runs.redactor.needed_values
+        os.environ.update(self._secrets)
+        # set once around all threads: each thread would restore the old value while others still compute
+        self._pinned = pinned_threads(cfg.training.num_threads, "jax")
+        self._pinned.__enter__()
+        self._started: list[MemberThread] = []
+
+    def slots(self) -> int:
+        return self._slots
+
+    def start(self, task: Task, /) -> MemberThread:
+        if task.key not in self._members:  # a search adds members while it runs
+            self._members = {member.key: member for member in self._runs.members}
+        thread = MemberThread(self._runs, self._members[task.key], task)
+        self._started = [*(one for one in self._started if one.is_running), thread]
+        return thread
+
+    def lost(self, holder: Holder, /) -> bool | None:
+        return None
+
+    def close(self) -> None:
+        for thread in self._started:
+            if thread.is_running:
+                thread.send_signal(signal.SIGTERM)
+            thread.wait()
+        self._pinned.__exit__(None, None, None)
+        for name in self._secrets:
+            del os.environ[name]
+
+
+def threads_fit(runs: RunSet, members: Sequence[Member]) -> bool:
+    """Whether these members can be threads of one process."""
+    first = runs.config(members[0].trial)
+    if first.backend != "jax":  # nearly always; the configs of all trials need not be read for it
+        return False
     configs = [runs.config(trial) for trial in sorted({member.trial or 0 for member in members})]
     with scope(least([runs.consent(member) for member in members])):
-        together = share_a_process(configs)
-    if not together:
-        yield None
-        return
-    secrets = runs.redactor.needed_values
-    os.environ.update(secrets)
-    try:
-        # set once around all threads: each thread would restore the old value while others still compute
-        with pinned_threads(configs[0].training.num_threads, "jax"):
-            yield partial(MemberThread, runs)
-    finally:
-        for name in secrets:
-            del os.environ[name]
+        return share_a_process(configs)
 
 
 def least(consents: Sequence[Consent]) -> Consent:

@@ -9,19 +9,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict
+from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from rl_training.config.loading import read_yaml
 from rl_training.config.schema import TrainConfig
-from rl_training.runs.directory import RunDir
+from rl_training.experiments.launching.member import Member, MemberJournal, compact, read_journal, record_text
+from rl_training.runs.description import public_sha256
+from rl_training.runs.directory import RunDir, run_name
 from rl_training.runs.finding import DirectoryKind, names_in
-from rl_training.runs.lock import Holder, RunLock
+from rl_training.runs.lock import Holder, Lost, RunLock
 from rl_training.runs.names import age, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig, seal_config
@@ -32,39 +36,11 @@ from rl_training.types import RunError
 
 CONFIG_CODE = 2
 """Exit code of a member whose config cannot run, and of a group that consists of such members."""
-Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
-"""`killed`: no process holds the run, and it never recorded its end."""
 SCHEMA = 1
 """Version of the records of groups and sweeps."""
 MAX_RECORD_BYTES = 2**26
 PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 """Ids of groups and sweeps: file names without anything that a path or a list with colons would split."""
-
-
-@dataclass
-class Member:
-    """One planned run of a group or sweep."""
-
-    seed: int
-    config_sha256: str
-    """Hash of its config, the same as in `run.json`; known before the run exists."""
-    run: str | None = None
-    """Name of its run directory in the output directory."""
-    status: Status = "waiting"
-    exit_code: int | None = None
-    reason: str | None = None
-    """One line that says why it failed."""
-    words: list[str] = field(default_factory=list)
-    """The last command that was started for it."""
-    process: Holder | None = None
-    """The process of that command, running or not."""
-    trial: int | None = None
-    """Number of its trial in a sweep; None in a group."""
-
-    @property
-    def key(self) -> tuple[int | None, int]:
-        """Trial and seed, which identify it among the members."""
-        return self.trial, self.seed
 
 
 class RunSet(ABC):
@@ -87,10 +63,15 @@ class RunSet(ABC):
         """Created by this process, so everything in it was just given by the user."""
         self.trusted = False
         """Agreed to by the user on this command line."""
-        self._configs: dict[Path, TrainConfig] = {}
-        """Frozen configs that were read, by their file."""
-        self._owners: dict[str, str | None] = {}
-        """Cache: run directory name to the group that its `run.json` names."""
+        self.executor_given = False
+        """The executor was named on this command line."""
+        self._flags: list[str] | None = None
+        self._trees: dict[Path, Mapping[str, Any]] = {}
+        """Files of configs that were read; they are frozen."""
+        self._configs: dict[int | None, TrainConfig] = {}
+        """Frozen configs that were read, by trial."""
+        self.journal = MemberJournal(path)
+        """What has changed since the record was written."""
 
     @classmethod
     def open(cls, path_or_name: str | Path, output_dir: str | Path = "runs") -> Self:
@@ -103,6 +84,7 @@ class RunSet(ABC):
             raise RunError(f"no {cls.directory.name} {str(path_or_name)[:100]!r}: {error}") from None
         record, members = read_record(path, cls.directory)
         opened = cls(path, cls.read_info(path, record), members, Redactor())
+        opened.journal.generation = record.get("generation", 0)
         seals = record.get("seals")
         opened.seals = dict(seals) if isinstance(seals, dict) else {}  # an older version wrote none
         opened.check()
@@ -114,7 +96,9 @@ class RunSet(ABC):
         """What a record holds besides the members, every field of its type; RunError names the first that is not."""
         file = path / cls.directory.record
         try:
-            fields = {name: record[name] for name in cls.info_type.__dataclass_fields__}
+            known = cls.info_type.__dataclass_fields__
+            needed = [name for name, field in known.items() if field.default is MISSING]
+            fields = {name: record[name] for name in known if name in record or name in needed}
             info = TypeAdapter(cls.info_type).validate_json(json.dumps(fields), strict=True)
         except KeyError as error:
             raise no_record(file, cls.directory.name, error) from error
@@ -155,23 +139,24 @@ class RunSet(ABC):
 
     @abstractmethod
     def config_file(self, trial: int | None = None) -> Path:
-        """The file with the frozen config of a trial; a group has one for all members."""
+        """The file with which a member of a trial is started; a group has one for all members."""
 
     def config(self, trial: int | None = None) -> TrainConfig:
         """What the members of a trial train; its seed is the first, secrets stay `${env:NAME}`."""
-        file = self.config_file(trial)
-        if file not in self._configs:
+        if trial not in self._configs:
             stored = self.stored_config(trial)
             self.redactor.mapping(stored.mapping)  # what its references stand for is hidden in logs
-            self._configs[file] = stored.read()
-        return self._configs[file]
+            self._configs[trial] = stored.read()
+        return self._configs[trial]
 
     def stored_config(self, trial: int | None = None) -> StoredConfig:
         """The config of a trial as stored on disk, with its seal."""
         return self.stored(self.config_file(trial))
 
     def stored(self, path: Path, mapping: Mapping[str, Any] | None = None) -> StoredConfig:
-        name, mapping = path.name, read_yaml(path) if mapping is None else mapping
+        name = path.name
+        if mapping is None:
+            mapping = self._trees[path] = self._trees.get(path) or read_yaml(path)
         return StoredConfig(
             self.kind, self._id(name), mapping, self.seals.get(name), f"{self.kind} '{self.path}'", str(path)
         )
@@ -184,12 +169,28 @@ class RunSet(ABC):
         return f"{self.info.id}/{name}"
 
     def consent(self, member: Member) -> Consent:
-        """The consent under which a member runs: that of its run or, without a run, of its config; else TrustError."""
+        """The consent under which a member runs, which holds on every host; TrustError without one.
+
+        It belongs to the group or sweep and is given where that was made. A run that was started from it, perhaps on
+        another host with another key, has it too, as long as its config is the one that was planned.
+        """
         if self.planned_here:
             return OWN
         run = self.find_run(member)
-        stored = self.stored_config(member.trial) if run is None else run.stored_config()
+        if run is None:
+            return self.stored_config(member.trial).consent(trust_plugins=self.trusted)
+        stored = run.stored_config()
+        if not stored.is_own and public_sha256(stored.mapping) == member.config_sha256:
+            planned = self.stored_config(member.trial)
+            if planned.is_own and public_sha256({**planned.mapping, "seed": member.seed}) == member.config_sha256:
+                return OWN
         return stored.consent(trust_plugins=self.trusted)
+
+    def executor_consent(self) -> Consent:
+        """The consent to an executor of the user's own that the record names: given where the group was made, by this
+        command line, or not at all."""
+        is_given = self.planned_here or self.trusted or self.executor_given
+        return OWN if is_given else Consent("none", f"{self.kind} '{self.path}'")
 
     def require_consent(self, members: Sequence[Member]) -> None:
         """Raise TrustError if a member comes from another machine and asks for code that the user has not allowed."""
@@ -214,15 +215,32 @@ class RunSet(ABC):
 
     def start_words(self, member: Member) -> list[str]:
         """Arguments of `rl` that start a member that has no run yet."""
-        words = ["train", f"--config={self.config_file(member.trial)}", f"--seed={member.seed}"]
-        if Path(restore(self.config(member.trial).output_dir)).expanduser().resolve() != self.output_dir.resolve():
-            words.append(f"--output-dir={self.output_dir}")  # moved, or relative to another folder
-        return words
+        file = self.config_file(member.trial).absolute()
+        return ["train", f"--config={file}", f"--seed={member.seed}", *self._folder_words()]
+
+    def _folder_words(self) -> list[str]:
+        """The flag for the output directory, if that was moved or is relative to another folder."""
+        if self._flags is None:
+            is_here = Path(restore(self.planned_output_dir())).expanduser().resolve() == self.output_dir.resolve()
+            self._flags = [] if is_here else [f"--output-dir={self.output_dir.absolute()}"]
+        return self._flags
+
+    @abstractmethod
+    def planned_output_dir(self) -> str:
+        """The output directory as written in the config."""
+
+    def planned_run(self, member: Member) -> str:
+        """A name for the run directory of a member that starts now, which no other member has: its trial is the number
+        at the end."""
+        name = run_name(self.info.algo, self.info.env_id, member.seed, datetime.now())
+        number = (member.trial or 0) + 1
+        while number == 1 and (self.output_dir / name).exists():
+            number = 10_000 + secrets.randbelow(90_000)  # a group of the same second
+        return name if number == 1 else f"{name}-{number}"
 
     def resume_words(self, run: RunDir) -> list[str]:
         """Arguments of `rl` that continue a member's run."""
-        cannot_be_sealed = self.planned_here and None in self.seals.values()
-        return ["resume", str(run.path), *(["--trust-plugins"] if self.trusted or cannot_be_sealed else [])]
+        return ["resume", str(run.path)]
 
     def is_complete(self, member: Member, info: Mapping[str, Any]) -> bool:
         """Whether a finished run has reached the budget of its group."""
@@ -237,27 +255,48 @@ class RunSet(ABC):
         return RunLock(self.path / ".lock", self.kind)
 
     def save(self) -> None:
-        """Write the record atomically."""
-        record = {**self.record_fields(), "seals": self.seals, "members": [asdict(member) for member in self.members]}
+        """Write the whole record atomically; the journal of changes starts anew."""
+        generation = self.journal.generation + 1
+        members = [compact(member) for member in self.members]
+        record = {**self.record_fields(), "generation": generation, "seals": self.seals, "members": members}
         with readable_errors(f"cannot write {self.directory.record} in '{self.path}'"):
-            atomic_write(self.path / self.directory.record, json.dumps(record, indent=2).encode() + b"\n")
+            atomic_write(self.path / self.directory.record, record_text(record).encode())
+        self.journal.restart(generation, self.members)
+
+    def note(self, member: Member) -> None:
+        """Append what has changed about one member to the journal; cheap, however many members there are."""
+        self.journal.note(member)
 
     def find_run(self, member: Member) -> RunDir | None:
-        """The run directory of a member: the one on record, else the newest that names its group and has its seed."""
+        """The run directory of a member: the one on record, if it is there."""
         if member.run is not None and (self.output_dir / member.run / "run.json").is_file():
             return RunDir(self.output_dir / member.run, self.redactor)
-        part, wanted = f"__seed{member.seed}__", self.group_of(member)
-        names = [name for name in names_in(self.output_dir) if part in name]
-        paths = [self.output_dir / name for name in names if self._owners.get(name, wanted) == wanted]
-        paths = [path for path in paths if (path / "run.json").is_file() and not self._is_outside(path)]
-        for path in sorted(paths, key=lambda path: age(path, "run.json"), reverse=True):
-            self._owners[path.name] = _group_in(path)
-            if self._owners[path.name] == wanted:
-                return RunDir(path, self.redactor)
         return None
+
+    def adopt_runs(self) -> None:
+        """Find the runs that the record does not name: of older versions, of a parent that was killed, of an array job.
+
+        Each run names its group in `run.json`. The output directory is listed once for all members, and the newest run
+        of a seed counts.
+        """
+        without = [member for member in self.members if self.find_run(member) is None]
+        if not without:
+            return
+        wanted = {(self.group_of(member), member.seed): member for member in without}
+        seeds = {f"__seed{member.seed}__" for member in without}
+        names = [name for name in names_in(self.output_dir) if _seed_part(name) in seeds]
+        paths = [self.output_dir / name for name in names if (self.output_dir / name / "run.json").is_file()]
+        for path in sorted(paths, key=lambda path: age(path, "run.json")):
+            if self._is_outside(path):
+                continue
+            group, seed = _group_in(path)
+            member = wanted.get((group, seed)) if group is not None else None
+            if member is not None:
+                member.run = path.name
 
     def observe(self) -> None:
         """Bring every member up to date with its run directory."""
+        self.adopt_runs()
         for member in self.members:
             self.observe_member(member)
 
@@ -293,10 +332,11 @@ class RunSet(ABC):
     def unfinished(self) -> list[Member]:
         return [member for member in self.members if member.status != "finished"]
 
-    def busy(self, member: Member) -> Holder | None:
-        """The process that runs a member now: it was resumed directly, or left behind by an earlier parent."""
+    def busy(self, member: Member, lost: Lost | None = None) -> Holder | None:
+        """The process that runs a member now: it was resumed directly, or left behind by an earlier parent. `lost` is
+        what an executor knows about processes on other hosts."""
         run = self.find_run(member)
-        holder = run.holder() if run is not None else None
+        holder = run.holder(lost) if run is not None else None
         if holder is None and member.process is not None and member.process.is_alive():
             return member.process
         return holder
@@ -331,14 +371,15 @@ def set_or_run(
 
 
 def read_record(path: Path, kind: DirectoryKind) -> tuple[dict[str, Any], list[Member]]:
-    """The contents of a record, and its members; RunError says what is wrong with it."""
+    """The contents of a record, and its members as the journal has them; RunError says what is wrong with it."""
     file = path / kind.record
     try:
         data = file.read_bytes() if file.stat().st_size <= kind.max_bytes else b""
         found = json.loads(data)
         if found["schema"] > SCHEMA:
             raise RunError(f"'{file}' was written by a newer version of rl_training; update to read it")
-        members = [_member(entry) for entry in found["members"]]
+        entries = read_journal(path, found.get("generation", 0), found["members"])
+        members = [_member(entry) for entry in entries]
     except OSError as error:
         raise RunError(f"cannot read '{file}': {error.strerror}; check its permissions") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -353,16 +394,26 @@ def no_record(file: Path, kind: str, why: object) -> RunError:
     return RunError(f"'{file}' does not describe a {kind} ({why}); restore it from a backup")
 
 
-def _group_in(run: Path) -> str | None:
+def _seed_part(name: str) -> str:
+    """>>> _seed_part("ppo__CartPole-v1__seed3__20260101-120000")
+    '__seed3__'
+    """
+    found = re.search(r"__seed\d+__", name)
+    return found[0] if found else ""
+
+
+def _group_in(run: Path) -> tuple[str | None, Any]:
+    """Group and seed in the record of a run; (None, None) where it cannot be read."""
     try:
-        group = RunDir(run).info().get("group")
+        info = RunDir(run).info()
     except RunError:
-        return None
-    return group if isinstance(group, str) else None
+        return None, None
+    group = info.get("group")
+    return (group if isinstance(group, str) else None), info.get("seed")
 
 
 def _member(entry: Mapping[str, Any]) -> Member:
-    process = entry["process"]
+    process = entry.get("process")
     member = Member(**{**entry, "process": None if process is None else Holder(**process)})
     is_inside = member.run is None or (Path(member.run).name == member.run and member.run not in ("", ".", ".."))
     numbers = [member.seed] if member.trial is None else [member.seed, member.trial]

@@ -9,21 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rl_training.config.loading import config_to_mapping, load_config, parse_config
 from rl_training.config.schema import TrainConfig
+from rl_training.config.searches.executors import named_executor
 from rl_training.config.searches.sweeps import SweepConfig, load_sweep, parse_sweep
 from rl_training.experiments.analysis.group_summary import write_summary
+from rl_training.experiments.launching.executors import Launch, launch
 from rl_training.experiments.launching.group_display import make_view
-from rl_training.experiments.launching.group_runner import GroupRunner, at_a_time
 from rl_training.experiments.launching.groups import SeedGroup
-from rl_training.experiments.launching.member_threads import for_many, member_threads
+from rl_training.experiments.launching.member_threads import for_many
 from rl_training.experiments.launching.sweeps import Sweep, write_sweep_summary
 from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import atomic_write
 
+quiet = partial(make_view, live=False)
+"""A view that prints events alone."""
 ConfigLike = TrainConfig | str | Path | Mapping[str, Any]
 
 
@@ -45,26 +49,33 @@ class ExperimentRunner:
         record = {"run": result.run_dir, "stop_reason": result.stop_reason, "exit_code": result.exit_code}
         return self._kept({**record, "metrics": result.metrics})
 
-    def run_multiple_runs(self, config: ConfigLike, seeds: Sequence[int], *, jobs: int | None = None) -> dict[str, Any]:
+    def run_multiple_runs(
+        self, config: ConfigLike, seeds: Sequence[int], *, jobs: int | None = None, executor: str = "local"
+    ) -> dict[str, Any]:
         """Train once per seed, in parallel; returns the contents of the group's `summary.json`, and its folder."""
         cfg = for_many(self._config(config, {}), len(seeds))
         group = SeedGroup.create(cfg, seeds, jobs=jobs)
-        with group.lock(), member_threads(group, group.members) as thread:
-            GroupRunner(group, at_a_time(cfg, jobs, len(seeds)), make_view(live=False), thread=thread).run()
+        with group.lock():
+            launch(group, group.members, quiet, Launch(named_executor(executor), jobs))
         return self._kept({"path": group.path, **write_summary(group)})
 
     def run_hyperparameter_sweep(
-        self, sweep: SweepConfig | str | Path | Mapping[str, Any], *, jobs: int | None = None
+        self,
+        sweep: SweepConfig | str | Path | Mapping[str, Any],
+        *,
+        jobs: int | None = None,
+        executor: str | None = None,
     ) -> dict[str, Any]:
         """Run a sweep, given as a file or a mapping; returns the contents of its `summary.json`, best trial first."""
         if isinstance(sweep, Mapping):
             sweep = parse_sweep(sweep)
         config = sweep if isinstance(sweep, SweepConfig) else load_sweep(sweep)
         planned = Sweep.create(replace(config, parallel_jobs=jobs or config.parallel_jobs), overrides=self.overrides)
-        with planned.lock(), member_threads(planned, planned.members) as thread:
-            view, retries = make_view(live=False), planned.info.retries
-            parallel = at_a_time(planned.config(0), planned.info.jobs, len(planned.members))
-            GroupRunner(planned, parallel, view, retries=retries, thread=thread).run()
+        how = config.executor if executor is None else named_executor(executor, config.executor)
+        is_here = how.type in ("local", "threads")
+        with planned.lock():
+            jobs = planned.info.jobs or (1 if is_here else None)
+            launch(planned, planned.members, quiet, Launch(how, jobs, planned.info.retries))
         return self._kept({"path": planned.path, **write_sweep_summary(planned)})
 
     def save_results(self, path: str | Path) -> Path:

@@ -6,23 +6,14 @@ starts the members.
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.loading import (
-    ConfigLayers,
-    ResolvedConfig,
-    config_to_mapping,
-    parse_stored,
-    read_config,
-    read_yaml,
-)
-from rl_training.config.searches.sweeps import SweepConfig, seeds_of, trials_of
+from rl_training.config.loading import config_to_mapping, parse_stored
+from rl_training.config.searches.sweeps import SweepConfig, trials_of
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.analysis.group_summary import (
     SCHEMA,
@@ -32,20 +23,30 @@ from rl_training.experiments.analysis.group_summary import (
     write_summary_file,
 )
 from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group
-from rl_training.experiments.launching.members import MAX_RECORD_BYTES, Member, RunSet, no_record, set_or_run
-from rl_training.runs.directory import RunDir, public_config, public_sha256
+from rl_training.experiments.launching.member import Member
+from rl_training.experiments.launching.members import MAX_RECORD_BYTES, RunSet, no_record, set_or_run
+from rl_training.experiments.launching.trial_configs import (
+    PlannedConfig,
+    flag_text,
+    frozen_values,
+    plan_trials,
+    with_values,
+)
+from rl_training.runs.directory import RunDir, public_sha256
 from rl_training.runs.finding import LATEST, DirectoryKind
 from rl_training.runs.names import check_name, claim_directory, name_part, readable_errors
-from rl_training.runs.redaction import Redactor, restore, with_secrets
+from rl_training.runs.redaction import Redactor, restore
+from rl_training.runs.stored_config import StoredConfig
 from rl_training.system.atomic_io import atomic_write
-from rl_training.types import ConfigError, RunError
+from rl_training.types import RunError
 
 FOLDER, RECORD = "sweeps", "sweep.json"
 LATEST_GROUP, LATEST_SWEEP = "latest-group", "latest-sweep"
 BASE = "base.yaml"
-"""The config from which further trials of a growing sweep are made."""
+"""The config that every trial starts from; a trial adds its values."""
+PLAN = "trials"
+"""Name of the seal of the values of all trials."""
 SUBFOLDERS = ("configs", "logs", "plots")
-MAX_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,14 @@ class SweepInfo:
     """As written in the config."""
     started: str
     argv: list[str]
-    jobs: int
+    jobs: int | None
     retries: int
     trials: list[dict[str, Any]]
     """The values that each trial changes, by dotted key; secrets are `${env:NAME}`."""
     totals: list[int]
     """Env steps of each trial."""
+    executor: dict[str, Any] | None = None
+    """Where the runs are started, as in a sweep file; None in records of versions without executors."""
 
 
 class Sweep(RunSet):
@@ -77,6 +80,8 @@ class Sweep(RunSet):
     info: SweepInfo
     is_own = False
     """The source of its further trials was written on this machine, so these can be sealed too."""
+    _sealed: bool | None = None
+    """Whether the base and the values of the trials carry valid seals; None until somebody asks."""
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.path)!r}, trials={len(self.info.trials)})"
@@ -94,33 +99,17 @@ class Sweep(RunSet):
     ) -> Sweep:
         """A new sweep with the config of every trial checked and frozen. `overrides` hold for all trials; `seeds` and
         `trials` take the place of the file's. Without any trial it is there to grow: see `add_trial`."""
-        trials = trials_of(sweep) if trials is None else trials
-        base_config = read_config(sweep.base_config)
-        resolved = [_trial_config(base_config, overrides or {}, trial, i) for i, trial in enumerate(trials)]
-        configs = [one.config for one in resolved]
-        if len({cfg.output_dir for cfg in configs}) > 1:
-            raise ConfigError("the runs of a sweep lie in one output_dir; it cannot be swept")
         redactor = Redactor()
-        public = [public_config(one, redactor) for one in resolved]
+        plan = plan_trials(sweep, overrides or {}, seeds, trials_of(sweep) if trials is None else trials, redactor)
         redactor.warn_about_needed()
-        members = [
-            Member(seed, public_sha256({**tree, "seed": seed}), trial=number)
-            for number, tree in enumerate(public)
-            for seed in (seeds or seeds_of(sweep) or [tree["seed"]])
-        ]
-        if len(members) > MAX_RUNS:
-            raise ConfigError(f"a sweep of {len(members)} runs is too large; at most {MAX_RUNS}")
-        start = resolved[0] if resolved else _trial_config(base_config, overrides or {}, {}, 0)
-        first = start.config
-        check_name(first.name)
-        base = public[0] if public else public_config(start, redactor)
-        name = f"{name_part(first.algo)}__{name_part(first.env_id)}__{datetime.now():%Y%m%d-%H%M%S}"
-        with readable_errors(f"cannot create a sweep in output_dir '{first.output_dir}'"):
-            path = claim_directory(Path(restore(first.output_dir)).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
-            for number, tree in enumerate(public):
+        base = plan.base
+        check_name(base["name"])
+        name = f"{name_part(base['algo'])}__{name_part(base['env_id'])}__{datetime.now():%Y%m%d-%H%M%S}"
+        with readable_errors(f"cannot create a sweep in output_dir '{base['output_dir']}'"):
+            path = claim_directory(Path(restore(base["output_dir"])).expanduser() / FOLDER, name, SUBFOLDERS, "sweep")
+            for number, tree in plan.whole.items():
                 atomic_write(path / "configs" / trial_file(number), dump_mapping(tree).encode())
-            if not trials:
-                atomic_write(path / "configs" / BASE, dump_mapping(base).encode())
+            atomic_write(path / "configs" / BASE, dump_mapping(base).encode())
             text = redactor.text(source or "")
             atomic_write(path / "configs" / "source.yaml", text.encode(errors="surrogateescape"))
         info = SweepInfo(
@@ -133,22 +122,23 @@ class Sweep(RunSet):
             argv=redactor.argv(argv),
             jobs=sweep.parallel_jobs,
             retries=sweep.retries,
-            trials=[redactor.mapping(trial) for trial in trials],
-            totals=[cfg.training.total_timesteps for cfg in configs],
+            trials=plan.values,
+            totals=plan.totals,
+            executor=asdict(sweep.executor),
         )
-        made = cls(path, info, members, redactor)
+        made = cls(path, info, plan.members, redactor)
         made.planned_here = made.is_own = True
-        for number, tree in enumerate(public):
+        for number, tree in plan.whole.items():
             made.seal(trial_file(number), tree)
-        if not trials:
-            made.seal(BASE, base)
+        made.seal(BASE, base)
+        made.seal(PLAN, made.plan_mapping())
         made.save()
         return made
 
     def check(self) -> None:
         super().check()
         trials, num_trials = {member.trial for member in self.members}, len(self.info.trials)
-        grows = (self.path / "configs" / BASE).exists()  # killed between a trial and its first run
+        grows = (self.path / "tune.json").exists()  # killed between a trial and its first run
         fits = trials <= set(range(num_trials)) if grows else trials == set(range(num_trials))
         if not fits or len(self.info.totals) != num_trials:
             raise no_record(self.path / RECORD, self.kind, "trials and members do not agree")
@@ -158,7 +148,40 @@ class Sweep(RunSet):
         return self.info.id
 
     def config_file(self, trial: int | None = None) -> Path:
-        return self.path / "configs" / trial_file(trial or 0)
+        """The file of a trial whose config is not just the base with other values, else the base; sweeps of 0.1.0 have
+        a file for every trial."""
+        file = self.path / "configs" / trial_file(trial or 0)
+        return file if file.is_file() else self.path / "configs" / BASE
+
+    def stored_config(self, trial: int | None = None) -> StoredConfig:
+        """The config of a trial: its file, or the base with the values of the trial; sealed with both of them."""
+        file = self.config_file(trial)
+        stored = self.stored(file)
+        if file.name != BASE:
+            return stored
+        if self._sealed is None:
+            plan = StoredConfig(self.kind, self._id(PLAN), self.plan_mapping(), self.seals.get(PLAN), "", "")
+            self._sealed = stored.is_own and plan.is_own
+        mapping = with_values(stored.mapping, self.info.trials[trial or 0])
+        name, subject = self._id(trial_file(trial or 0)), f"{self.kind} '{self.path}'"
+        return PlannedConfig(self.kind, name, mapping, None, subject, str(file), sealed=self._sealed)
+
+    def plan_mapping(self) -> dict[str, Any]:
+        """What the seal of the plan covers: the values of every trial."""
+        return {"trials": self.info.trials}
+
+    def start_words(self, member: Member) -> list[str]:
+        words = super().start_words(member)
+        if self.config_file(member.trial).name != BASE:
+            return words
+        return [*words, *(f"--{key}={flag_text(key, value)}" for key, value in self.values(member).items())]
+
+    def values(self, member: Member) -> Mapping[str, Any]:
+        """The values that the trial of a member changes, without the seed, which every member has of its own."""
+        return {key: value for key, value in self.info.trials[member.trial or 0].items() if key != "seed"}
+
+    def planned_output_dir(self) -> str:
+        return self.info.output_dir
 
     def group_of(self, member: Member) -> str:
         return f"{self.info.id}/{_trial_name(member.trial)}"
@@ -173,23 +196,27 @@ class Sweep(RunSet):
         return self.info.totals[member.trial or 0]
 
     def add_trial(self, values: Mapping[str, Any]) -> int:
-        """Freeze the config of a further trial of a sweep that grows; returns its number."""
+        """Freeze a further trial of a sweep that grows; returns its number."""
         number = len(self.info.trials)
-        path = self.path / "configs" / BASE
-        cfg = parse_stored(read_yaml(path), values, source=str(path))
-        with readable_errors(f"cannot write the config of trial {number} in '{self.path}'"):
-            tree = {**config_to_mapping(cfg), "base": None}
-            atomic_write(self.path / "configs" / trial_file(number), dump_mapping(tree).encode())
-        if self.is_own:
-            self.seal(trial_file(number), tree)
-        self.info.trials.append(dict(values))
+        base = self.stored(self.path / "configs" / BASE)
+        cfg = parse_stored(base.mapping, values, source=base.source)
+        tree = {**config_to_mapping(cfg), "base": None}
+        frozen = frozen_values(dict(base.mapping), tree, values)
+        if frozen is None:
+            with readable_errors(f"cannot write the config of trial {number} in '{self.path}'"):
+                atomic_write(self.path / "configs" / trial_file(number), dump_mapping(tree).encode())
+            if self.is_own:
+                self.seal(trial_file(number), tree)
+        self.info.trials.append(dict(values) if frozen is None else frozen)
         self.info.totals.append(cfg.training.total_timesteps)
+        self._sealed = None
+        if self.is_own:
+            self.seal(PLAN, self.plan_mapping())
         return number
 
     def add_member(self, trial: int, seed: int) -> Member:
         """A further run of a trial."""
-        tree = read_yaml(self.path / "configs" / trial_file(trial))
-        member = Member(seed, public_sha256({**tree, "seed": seed}), trial=trial)
+        member = Member(seed, public_sha256({**self.stored_config(trial).mapping, "seed": seed}), trial=trial)
         self.members.append(member)
         self.save()
         return member
@@ -204,8 +231,11 @@ def summarize_sweep(sweep: Sweep) -> dict[str, Any]:
     metrics = {member.key: sweep.final_metrics(member) for member in sweep.members}
     metric = scoring_metric(metrics.values())
     trials: list[dict[str, Any]] = []
+    by_trial: dict[int | None, list[Member]] = {}
+    for member in sweep.members:
+        by_trial.setdefault(member.trial, []).append(member)
     for number, values in enumerate(sweep.info.trials):
-        members = [member for member in sweep.members if member.trial == number]
+        members = by_trial.get(number, [])
         runs: list[dict[str, Any]] = [
             {
                 "seed": member.seed,
@@ -235,31 +265,6 @@ def write_sweep_summary(sweep: Sweep) -> dict[str, Any]:
     return write_summary_file(sweep.path, summarize_sweep(sweep))
 
 
-def write_slurm_script(sweep: Sweep) -> Path:
-    """`slurm.sh` in the sweep's folder: an array job with one task per run, at most `jobs` of them at a time.
-
-    A task that receives a stop signal saves and is queued again; submitting the script again continues what is left.
-    """
-    folder = sweep.path.absolute()
-    words = [sys.executable, "-m", "rl_training", "sweep", "--resume", str(folder)]
-    lines = [
-        "#!/bin/bash",
-        f"#SBATCH --job-name={sweep.info.id}",
-        f"#SBATCH --array=0-{len(sweep.members) - 1}%{sweep.info.jobs}",
-        f"#SBATCH --output={shlex.quote(str(folder / 'logs' / 'slurm_%A_%a.out'))}",
-        "#SBATCH --ntasks=1",
-        "#SBATCH --requeue",
-        "#SBATCH --signal=B:USR1@120",
-        f"cd {shlex.quote(str(Path.cwd()))} || exit 1",
-        f'exec {shlex.join(words)} --only "$SLURM_ARRAY_TASK_ID"',
-    ]
-    script = folder / "slurm.sh"
-    with readable_errors(f"cannot write '{script}'"):
-        atomic_write(script, "\n".join([*lines, ""]).encode())
-        script.chmod(0o755)
-    return script
-
-
 def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
     """The run with this path or name or, where no single run fits, the group or the sweep.
 
@@ -286,16 +291,3 @@ def trial_file(trial: int) -> str:
 
 def _trial_name(trial: int | None) -> str:
     return f"trial_{trial or 0:03d}"
-
-
-def _trial_config(
-    base: ConfigLayers, overrides: Mapping[str, Any], trial: Mapping[str, Any], number: int
-) -> ResolvedConfig:
-    """What a trial trains, references as they are; a value that fits the base alone may still not fit beside the
-    others of its trial, or a variable not be set."""
-    try:
-        resolved = base.resolve({**overrides, **trial})
-        with_secrets(resolved.config)
-        return resolved
-    except ConfigError as error:
-        raise ConfigError(f"trial {number} ({', '.join(trial)}): {error}") from None

@@ -17,12 +17,13 @@ import numpy as np
 
 from rl_training.config.searches.sweeps import SweepConfig
 from rl_training.config.searches.tuning import TuneConfig, parse_tune
+from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.analysis import statistics
 from rl_training.experiments.keeping.filters import find_key
 from rl_training.experiments.launching.auto_tuner import ask, decoded, distributions, make_study, optuna_here
 from rl_training.experiments.launching.group_runner import GroupRunner
-from rl_training.experiments.launching.members import Member
-from rl_training.experiments.launching.sweeps import BASE, Sweep, trial_file
+from rl_training.experiments.launching.member import Member
+from rl_training.experiments.launching.sweeps import BASE, Sweep
 from rl_training.runs.index import REWARDS
 from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import atomic_write
@@ -73,7 +74,12 @@ class Tuning:
         if taken:
             raise ConfigError(f"{', '.join(taken)}: searched, and given as a flag; drop one of the two")
         with optuna_here():  # before there is a folder
-            plan = SweepConfig(config.base_config, parallel_jobs=config.parallel_jobs, retries=config.retries)
+            plan = SweepConfig(
+                config.base_config,
+                parallel_jobs=config.parallel_jobs,
+                retries=config.retries,
+                executor=config.executor,
+            )
             sweep = Sweep.create(plan, overrides=overrides, argv=argv, source=source, trials=[])
         with readable_errors(f"cannot write {RECORD} in '{sweep.path}'"):
             record = {**dataclasses.asdict(config), "base_config": "configs/base.yaml"}
@@ -115,7 +121,7 @@ class Tuning:
         retried = {member.key for member in runner.waiting}
         for number, trial in list(self.open.items()):
             new += self._go_on(number, trial, retried)
-        while len(self.open) < runner.jobs and self.num_asked() < self.config.num_trials:
+        while len(self.open) < runner.parallel() and self.num_asked() < self.config.num_trials:
             new += self._begin()
         return new
 
@@ -259,8 +265,8 @@ class Tuning:
         best, path = self.best(), Path(target).expanduser()
         if best is None:
             raise RunError(f"'{self.sweep.path}' has no trial that ran all its seeds yet; there is no best one")
-        source = self.sweep.path / "configs" / trial_file(best["trial"])
+        tree = self.sweep.stored_config(best["trial"]).mapping
         with readable_errors(f"cannot write '{path}'"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(path, source.read_bytes())
+            atomic_write(path, dump_mapping(tree).encode())
         return path

@@ -26,7 +26,6 @@ from rl_training.cli.dispatch import parse_words
 from rl_training.experiments.analysis.group_summary import aggregate
 from rl_training.experiments.launching.groups import SeedGroup
 from rl_training.runs.directory import metrics_sha256
-from rl_training.runs.lock import Holder
 
 Captured = pytest.CaptureFixture[str]
 FLAGS = [
@@ -108,15 +107,16 @@ def test_a_group_survives_kill_9_of_a_member_and_of_the_parent(capsys: Captured)
     parent = start(["train", str(config), *FLAGS, "--seed=1,2", "--jobs=1", "--name=mine"])
     wait_for("runs/*/checkpoints/latest")
     config.write_text("algo: nonsense\n")  # members that wait are not reached by it
-    members = json.loads(wait_for("runs/groups/*/group.json")[0].read_text())["members"]
-    os.kill(members[0]["process"]["pid"], signal.SIGKILL)
+    members = SeedGroup.open(wait_for("runs/groups/*/group.json")[0].parent).members
+    assert members[0].process is not None
+    os.kill(members[0].process.pid, signal.SIGKILL)
     parent.kill()
     parent.communicate()
     resumed = start(["resume", "mine", "--jobs=2", "--json"], ENV_KWARGS_API_KEY=SECRET)
     out, err = resumed.communicate(timeout=200)
     assert resumed.returncode == 0, err
     result = json.loads(out)
-    assert not any(Holder(**member["process"]).is_alive() for member in members if member["process"] is not None)
+    assert not any(member.process.is_alive() for member in members if member.process is not None)
     group = SeedGroup.open("mine")
     assert [run["status"] for run in result["runs"]] == ["finished"] * 2
     assert all(info["group"] == group.info.id and info["status"] == "finished" for _, info in members_of(group))

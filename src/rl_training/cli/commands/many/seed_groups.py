@@ -15,13 +15,15 @@ from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
     from rl_training.experiments.launching.groups import SeedGroup
-    from rl_training.experiments.launching.members import Member
+    from rl_training.experiments.launching.member import Member
 
 Play = Callable[[Path, str | Path | None], dict[str, Any]]
 """(run directory, folder of the video) -> record of an evaluation."""
 
 
-def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | None, as_json: bool) -> int:
+def resume_group(
+    group: SeedGroup, *, jobs: int | None, total_timesteps: int | None, executor: str | None, as_json: bool
+) -> int:
     """Continue every member that is not finished."""
     with group.lock():
         group.observe()
@@ -30,23 +32,28 @@ def resume_group(group: SeedGroup, *, jobs: int | None, total_timesteps: int | N
             group.extend(total_timesteps)
         if group.unfinished():
             group.require_consent(group.unfinished())
-            return run_group(group, jobs or group.info.jobs, as_json=as_json)
+            return run_group(group, jobs or group.info.jobs, executor=executor, as_json=as_json)
         note(f"nothing to do: all {len(group.members)} seeds are finished")
         return finish(group, 0, as_json=as_json)
 
 
-def run_group(group: SeedGroup, jobs: int | None, *, as_json: bool) -> int:
+def run_group(group: SeedGroup, jobs: int | None, *, executor: str | None, as_json: bool) -> int:
+    from rl_training.experiments.launching.executors import Launch, executor_config, launch
     from rl_training.experiments.launching.group_display import make_view
-    from rl_training.experiments.launching.group_runner import GroupRunner, at_a_time
-    from rl_training.experiments.launching.member_threads import member_threads
 
-    cfg, count = group.config(), len(group.unfinished())
-    parallel = at_a_time(cfg, jobs, count)
-    note(f"{count} run{'s' if count > 1 else ''}, {parallel} at a time, in {group.path}")
-    view = make_view(live=cfg.logging.terminal)
-    with member_threads(group, group.unfinished()) as thread:
-        exit_code = GroupRunner(group, parallel, view, thread=thread).run()
-    return finish(group, exit_code, as_json=as_json)
+    cfg, members = group.config(), group.unfinished()
+    count = len(members)
+    group.executor_given = executor is not None
+    how = Launch(executor_config(group.info.executor, executor), jobs)
+    words = f"{count} run{'s' if count > 1 else ''}"
+    runner = launch(
+        group,
+        members,
+        lambda: make_view(live=cfg.logging.terminal),
+        how,
+        announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {group.path}"),
+    )
+    return finish(group, runner.exit_code or 0, as_json=as_json)
 
 
 def finish(group: SeedGroup, exit_code: int, *, as_json: bool) -> int:

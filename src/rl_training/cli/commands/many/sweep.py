@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rl_training.cli.commands.many.seeds import chosen_seeds
-from rl_training.cli.commands.many.sweep_runs import resume_sweep, run_sweep
+from rl_training.cli.commands.many.sweep_runs import SweepFlags, resume_sweep, run_sweep
 from rl_training.cli.config_options import SHORT_FORMS, ConfigOptions, source_of
-from rl_training.cli.flags import json_flag, optional_argument, switch, text, trust_flag, whole
+from rl_training.cli.flags import executor_flag, json_flag, optional_argument, switch, text, trust_flag, whole
 from rl_training.cli.output import bold, note, print_json, printable, show, table
 from rl_training.cli.parser import Command, UsageError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class SweepOptions(ConfigOptions):
     source: str | None = optional_argument()
     jobs: int | None = whole("runs at a time (default: parallel_jobs of the file)", low=1)
+    executor: str | None = executor_flag()
     retries: int | None = whole("how often a run that failed is tried again (default: retries of the file)")
     resume: str | None = text("continue a sweep: by path, name, or latest", "SWEEP", values="runs")
     trust_plugins: bool = trust_flag("with --resume: agree to the code of a sweep that was not made here")
@@ -38,7 +39,9 @@ def run(options: SweepOptions) -> int:
         sweep.trusted = options.trust_plugins
         if options.only is not None:
             return run_only(sweep, options.only)
-        return resume_sweep(sweep, jobs=options.jobs, retries=options.retries, as_json=options.json)
+        return resume_sweep(
+            sweep, jobs=options.jobs, retries=options.retries, executor=options.executor, as_json=options.json
+        )
     if options.only is not None:
         raise UsageError("--only is for one run of a sweep that exists; name it with --resume")
     if options.dry_run:
@@ -47,12 +50,14 @@ def run(options: SweepOptions) -> int:
     if options.emit:
         return emit(sweep, as_json=options.json)
     with sweep.lock():
-        return run_sweep(sweep, jobs=options.jobs, retries=options.retries, retry_failed=False, as_json=options.json)
+        flags = SweepFlags(options.jobs, options.retries, options.executor)
+        return run_sweep(sweep, flags, retry_failed=False, as_json=options.json)
 
 
 def new_sweep(options: SweepOptions) -> Sweep:
     """The sweep of the file that was named, with flags on top of its base."""
     from rl_training.cli.fields import field_values
+    from rl_training.config.searches.executors import named_executor
     from rl_training.config.searches.sweeps import resolve_sweep
     from rl_training.experiments.launching.sweeps import Sweep
 
@@ -64,6 +69,7 @@ def new_sweep(options: SweepOptions) -> Sweep:
             config,
             parallel_jobs=options.jobs or config.parallel_jobs,
             retries=config.retries if options.retries is None else options.retries,
+            executor=config.executor if options.executor is None else named_executor(options.executor, config.executor),
         ),
         overrides=field_values(options.fields.without("seed")),
         seeds=seeds,
@@ -98,7 +104,7 @@ def dry_run(options: SweepOptions) -> int:
     if options.json:
         print_json({"base_config": sweep.base_config, "seeds": seeds, "trials": trials})
         return 0
-    count, jobs = len(trials) * (len(seeds) or 1), options.jobs or sweep.parallel_jobs
+    count, jobs = len(trials) * (len(seeds) or 1), options.jobs or sweep.parallel_jobs or 1
     show(f"{bold('Plan')}  {len(trials)} trials x {len(seeds) or 1} seeds = {count} runs, {jobs} at a time")
     show(f"      on {sweep.base_config}, seeds {', '.join(map(str, seeds)) or 'of the base'}\n")
     keys = list(dict.fromkeys(key for trial in trials for key in trial))
@@ -129,7 +135,8 @@ def named_sweep(options: SweepOptions) -> Sweep:
 
 def run_only(sweep: Sweep, number: int) -> int:
     """Replace this process by one run of a sweep, for schedulers that start each run separately."""
-    from rl_training.experiments.launching.membership import consent_variable, membership_variable
+    from rl_training.experiments.launching.membership import NAME_VARIABLE, membership_variables
+    from rl_training.system.signals import REQUEUE_VARIABLE
 
     if number >= len(sweep.members):
         raise UsageError(f"--only {number}: sweep '{sweep.path}' has runs 0 to {len(sweep.members) - 1}")
@@ -137,22 +144,30 @@ def run_only(sweep: Sweep, number: int) -> int:
     if member.status != "finished":
         words = sweep.command(member)
         note(f"{sweep.label(member)}: rl {words[0]}")
-        variables = membership_variable(sweep.group_of(member), sweep.path, sweep.info.id)
-        variables |= consent_variable(sweep.consent(member))
+        consent = sweep.consent(member)
+        variables = membership_variables(sweep.group_of(member), sweep.path, sweep.info.id, consent)
+        del variables[REQUEUE_VARIABLE]  # it has no parent that would ask SLURM
+        if words[0] == "train":
+            variables[NAME_VARIABLE] = sweep.planned_run(member)
         os.execve(sys.executable, [sys.executable, "-m", "rl_training", *words], {**os.environ, **variables})
     note(f"nothing to do: {sweep.label(member)} is finished")
     return 0
 
 
 def emit(sweep: Sweep, *, as_json: bool) -> int:
-    from rl_training.experiments.launching.sweeps import write_slurm_script
+    from rl_training.experiments.launching.slurm_script import write_slurm_scripts
 
-    script = write_slurm_script(sweep)
+    scripts = write_slurm_scripts(sweep)
     if as_json:
-        print_json({"sweep": sweep.path.absolute(), "script": script, "runs": len(sweep.members)})
-    else:
+        facts = {"sweep": sweep.path.absolute(), "script": scripts[0], "scripts": scripts}
+        print_json({**facts, "runs": len(sweep.members)})
+        return 0
+    for script in scripts:
         show(script)
-        note(f"start it with `sbatch {script}`; `rl sweep --resume {sweep.path}` then shows the results")
+    start = f"sbatch {scripts[0]}"
+    if len(scripts) > 1:  # an array has only so many tasks
+        start = f"for script in {sweep.path.absolute()}/slurm_*.sh; do sbatch $script; done"
+    note(f"start it with `{start}`; `rl sweep --resume {sweep.path}` then shows the results")
     return 0
 
 

@@ -6,7 +6,7 @@ What a sweep is and how it runs is in `experiments/launching`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_training.cli.output import note, print_json, printable, show, table
 from rl_training.system.formatting import number_text
@@ -15,17 +15,25 @@ if TYPE_CHECKING:
     from rl_training.experiments.launching.sweeps import Sweep
 
 
-def resume_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, as_json: bool) -> int:
+def resume_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, executor: str | None, as_json: bool) -> int:
     """Continue every run that is not finished, including failed ones if there are `retries`."""
     with sweep.lock():
         sweep.observe()
-        return run_sweep(sweep, jobs=jobs, retries=retries, retry_failed=bool(retries), as_json=as_json)
+        flags = SweepFlags(jobs, retries, executor)
+        return run_sweep(sweep, flags, retry_failed=bool(retries), as_json=as_json)
 
 
-def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_failed: bool, as_json: bool) -> int:
+class SweepFlags(NamedTuple):
+    """What a command line says about how a sweep is run; None where it says nothing."""
+
+    jobs: int | None
+    retries: int | None
+    executor: str | None
+
+
+def run_sweep(sweep: Sweep, flags: SweepFlags, *, retry_failed: bool, as_json: bool) -> int:
+    from rl_training.experiments.launching.executors import Launch, executor_config, launch
     from rl_training.experiments.launching.group_display import make_view
-    from rl_training.experiments.launching.group_runner import GroupRunner, at_a_time
-    from rl_training.experiments.launching.member_threads import member_threads
 
     members = sweep.to_run(retry_failed=retry_failed)
     if not members:
@@ -34,14 +42,19 @@ def run_sweep(sweep: Sweep, *, jobs: int | None, retries: int | None, retry_fail
         note(f"nothing to do: {len(sweep.members) - len(left)} of {len(sweep.members)} runs are finished{failed}")
         return finish(sweep, int(bool(left)), as_json=as_json)
     sweep.require_consent(members)
-    cfg = sweep.config(0)
-    parallel = at_a_time(cfg, jobs or sweep.info.jobs, len(members))
-    note(f"{len(members)} runs of {len(sweep.info.trials)} trials, {parallel} at a time, in {sweep.path}")
-    view = make_view(live=cfg.logging.terminal)
-    tries = sweep.info.retries if retries is None else retries
-    with member_threads(sweep, members) as thread:
-        exit_code = GroupRunner(sweep, parallel, view, members=members, retries=tries, thread=thread).run()
-    return finish(sweep, exit_code, as_json=as_json)
+    sweep.executor_given = flags.executor is not None
+    config = executor_config(sweep.info.executor, flags.executor)
+    jobs = flags.jobs or sweep.info.jobs or (1 if config.type in ("local", "threads") else None)
+    words = f"{len(members)} runs of {len(sweep.info.trials)} trials"
+    terminal = sweep.config(members[0].trial).logging.terminal
+    runner = launch(
+        sweep,
+        members,
+        lambda: make_view(live=terminal),
+        Launch(config, jobs, sweep.info.retries if flags.retries is None else flags.retries),
+        announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {sweep.path}"),
+    )
+    return finish(sweep, runner.exit_code or 0, as_json=as_json)
 
 
 def finish(sweep: Sweep, exit_code: int, *, as_json: bool) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.commands.many.seeds import chosen_seeds
 from rl_training.cli.config_options import SHORT_FORMS, ConfigOptions, source_of
-from rl_training.cli.flags import json_flag, optional_argument, switch, text, trust_flag, whole
+from rl_training.cli.flags import executor_flag, json_flag, optional_argument, switch, text, trust_flag, whole
 from rl_training.cli.output import bold, note, print_json, printable, show, table
 from rl_training.cli.parser import Command, UsageError
 from rl_training.system.formatting import number_text
@@ -28,6 +28,7 @@ class TuneOptions(ConfigOptions):
     source: str | None = optional_argument()
     trials: int | None = whole("trials in all (default: num_trials of the file)", low=1)
     jobs: int | None = whole("trials at a time (default: parallel_jobs of the file)", low=1)
+    executor: str | None = executor_flag()
     sampler: str | None = text("how values are chosen", "NAME", choices=("tpe", "random", "qmc", "gp", "cmaes"))
     pruner: str | None = text("when a trial is ended early", "NAME", choices=("wilcoxon", "median", "none"))
     resume: str | None = text("continue a search: by path, name, or latest", "SEARCH", values="runs")
@@ -47,13 +48,14 @@ def run(options: TuneOptions) -> int:
             return dry_run(config, options)
         tuning = new_tuning(config, source, options)
     with tuning.sweep.lock():
-        exit_code = run_tuning(tuning)
+        exit_code = run_tuning(tuning, options.executor)
     return finish(tuning, exit_code, options)
 
 
 def tune_config(options: TuneOptions) -> tuple[TuneConfig, str]:
     """The file that was named, with the flags of the search on top, and its text."""
     from rl_training.config.files import find_config
+    from rl_training.config.searches.executors import named_executor
     from rl_training.config.searches.tuning import resolve_tune
 
     named = source_of(options)
@@ -62,12 +64,14 @@ def tune_config(options: TuneOptions) -> tuple[TuneConfig, str]:
     file = find_config(named)
     document = file.read()
     config = resolve_tune(document, file.path.parent)
+    executor = None if options.executor is None else named_executor(options.executor, config.executor)
     given: dict[str, Any] = {
         "seeds": tuple(chosen_seeds(options)),
         "num_trials": options.trials,
         "parallel_jobs": options.jobs,
         "sampler": options.sampler,
         "pruner": options.pruner,
+        "executor": executor,
     }
     return replace(config, **{name: value for name, value in given.items() if value}), document.text
 
@@ -82,6 +86,7 @@ def new_tuning(config: TuneConfig, source: str, options: TuneOptions) -> Tuning:
 
 def named_tuning(options: TuneOptions) -> Tuning:
     """The search to continue; more trials may be asked for, nothing else changes."""
+    from rl_training.config.searches.executors import named_executor
     from rl_training.experiments.launching.tuning import Tuning
     from rl_training.types import RunError
 
@@ -95,17 +100,19 @@ def named_tuning(options: TuneOptions) -> Tuning:
         tuning = Tuning.open_existing(options.resume or "latest", texts.get("output_dir", "runs"))
     except RunError as error:
         raise UsageError(str(error)) from error
+    executor = tuning.config.executor
     tuning.config = replace(
         tuning.config,
+        executor=executor if options.executor is None else named_executor(options.executor, executor),
         num_trials=options.trials or tuning.config.num_trials,
         parallel_jobs=options.jobs or tuning.config.parallel_jobs,
     )
     return tuning
 
 
-def run_tuning(tuning: Tuning) -> int:
+def run_tuning(tuning: Tuning, executor: str | None) -> int:
+    from rl_training.experiments.launching.executors import Launch, launch
     from rl_training.experiments.launching.group_display import make_view
-    from rl_training.experiments.launching.group_runner import GroupRunner
 
     config = tuning.config
     waiting = tuning.resume()
@@ -114,11 +121,18 @@ def run_tuning(tuning: Tuning) -> int:
         note(f"nothing to do: {tuning.num_asked()} of {config.num_trials} trials are done; --trials asks for more")
         return 0
     tuning.sweep.require_consent(waiting)
-    jobs = min(config.parallel_jobs, left)
-    note(f"{left} trials x up to {len(config.seeds)} seeds, {jobs} at a time, in {tuning.sweep.path}")
-    runner = GroupRunner(tuning.sweep, jobs, make_view(), members=waiting, retries=config.retries, feed=tuning.feed)
-    exit_code = runner.run()
-    return 0 if runner.stopped_by is None else exit_code
+    tuning.sweep.executor_given = executor is not None
+    jobs = config.parallel_jobs or (1 if config.executor.type in ("local", "threads") else None)
+    words = f"{left} trials x up to {len(config.seeds)} seeds"
+    runner = launch(
+        tuning.sweep,
+        waiting,
+        make_view,
+        Launch(config.executor, left if jobs is None else min(jobs, left), config.retries, tuning.feed),
+        announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {tuning.sweep.path}"),
+    )
+    ended_by_itself = runner.stopped_by is None and not runner.executor_is_gone
+    return 0 if ended_by_itself else runner.exit_code or 0
 
 
 def dry_run(config: TuneConfig, options: TuneOptions) -> int:
@@ -135,7 +149,7 @@ def dry_run(config: TuneConfig, options: TuneOptions) -> int:
         return 0
     show(f"{bold('Plan')}  {config.num_trials} trials x up to {len(config.seeds)} seeds on {config.base_config}")
     show(
-        f"      {config.sampler} with {config.pruner}, {config.parallel_jobs} at a time, "
+        f"      {config.sampler} with {config.pruner}, {config.parallel_jobs or 1} at a time, "
         f"{config.direction} the {config.aggregate} of {config.metric}\n"
     )
     rows = [

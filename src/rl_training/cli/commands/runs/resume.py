@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_training.cli.flags import allow_changed_config_flag, argument, json_flag, output_dir_flag, trust_flag, whole
+from rl_training.cli.flags import (
+    allow_changed_config_flag,
+    argument,
+    executor_flag,
+    json_flag,
+    output_dir_flag,
+    trust_flag,
+    whole,
+)
 from rl_training.cli.output import print_json, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
 from rl_training.cli.targets import find_target
 from rl_training.system.imports import without_collections
 
 if TYPE_CHECKING:
+    from rl_training.experiments.launching.membership import Membership
     from rl_training.runs.directory import RunDir
     from rl_training.trainer import TrainResult
 
@@ -27,6 +36,7 @@ class ResumeOptions:
     run: str = argument(values="runs")
     total_timesteps: int | None = whole("train to this many env steps instead of the run's own budget", low=1)
     jobs: int | None = whole("runs at a time of a group (default: as it was started)", low=1)
+    executor: str | None = executor_flag()
     trust_plugins: bool = trust_flag()
     allow_changed_config: bool = allow_changed_config_flag()
     output_dir: str | None = output_dir_flag()
@@ -38,10 +48,10 @@ def run(options: ResumeOptions) -> int:
     from rl_training.experiments.launching.sweeps import Sweep
     from rl_training.runs.directory import RunDir
 
-    join_group()
+    member = join_group()
     target = find_target(options.run, options.output_dir)
     if isinstance(target, RunDir):
-        return resume_run(target, options)
+        return resume_run(target, options, member)
     if options.allow_changed_config:
         raise UsageError("--allow-changed-config is for one run; resume the runs that were changed one by one")
     target.trusted = options.trust_plugins
@@ -50,16 +60,25 @@ def run(options: ResumeOptions) -> int:
 
         if options.total_timesteps is not None:
             raise UsageError("a sweep keeps its configs; drop --total-timesteps")
-        return resume_sweep(target, jobs=options.jobs, retries=None, as_json=options.json)
+        return resume_sweep(target, jobs=options.jobs, retries=None, executor=options.executor, as_json=options.json)
     from rl_training.cli.commands.many.seed_groups import resume_group
 
-    return resume_group(target, jobs=options.jobs, total_timesteps=options.total_timesteps, as_json=options.json)
+    return resume_group(
+        target,
+        jobs=options.jobs,
+        total_timesteps=options.total_timesteps,
+        executor=options.executor,
+        as_json=options.json,
+    )
 
 
-def resume_run(run: RunDir, options: ResumeOptions) -> int:
+def resume_run(run: RunDir, options: ResumeOptions, member: Membership | None = None) -> int:
     """Continue one run in this process."""
     if options.jobs is not None:
         raise UsageError("--jobs is for a group of seeds; this is one run")
+    if options.executor is not None:
+        raise UsageError("--executor is for a group of seeds or a sweep; this is one run, which goes on here")
+    consent = member.consent if member is not None and member.consent.level != "none" else None
     with stdout_for_the_result(options.json):
         with without_collections():
             from rl_training.trainer import resume
@@ -68,6 +87,8 @@ def resume_run(run: RunDir, options: ResumeOptions) -> int:
             total_timesteps=options.total_timesteps,
             allow_changed_config=options.allow_changed_config,
             trust_plugins=options.trust_plugins,
+            consent=consent,
+            pause_at=None if member is None else member.pause_at,
         )
     return finish(result, as_json=options.json)
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from rl_training.cli.commands.runs.resume import ResumeOptions, finish
 from rl_training.cli.commands.runs.resume import run as resume_command
 from rl_training.cli.config_options import HOW, LOOK, SHORT_FORMS, ConfigOptions, resolved_config
-from rl_training.cli.flags import allow_changed_config_flag, json_flag, read_whole, switch, text, whole
+from rl_training.cli.flags import (
+    allow_changed_config_flag,
+    executor_flag,
+    json_flag,
+    read_whole,
+    switch,
+    text,
+    whole,
+)
 from rl_training.cli.output import bold, entry_name, entry_text, note, print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
 from rl_training.system.imports import without_collections
@@ -17,7 +25,7 @@ from rl_training.system.imports import without_collections
 if TYPE_CHECKING:
     from rl_training.config.loading import ResolvedConfig
 
-RESUME_FLAGS = ("resume", "json", "jobs", "allow-changed-config", "trust-plugins")
+RESUME_FLAGS = ("resume", "json", "jobs", "executor", "allow-changed-config", "trust-plugins")
 """Flags that go with `--resume`, besides the budget and the folder."""
 DEBUG_ROLLOUTS = 4
 DEBUG_EPISODES = 2
@@ -28,6 +36,7 @@ DEFAULT_BLOCK = 256
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(ConfigOptions):
     jobs: int | None = whole("runs at a time when --seed names several (default: one per core)", low=1, section=HOW)
+    executor: str | None = executor_flag(section=HOW)
     dry_run: bool = switch("show the plan, its cost and the resolved config; write nothing", section=LOOK)
     debug: bool = switch(
         "a quick run of a few rollouts with every check on and a close look at each update", section=LOOK
@@ -65,8 +74,9 @@ def run(options: TrainOptions) -> int:
         return dry_run(resolved, seeds, as_json=options.json)
     if len(seeds) > 1:
         return train_seeds(resolved, seeds, options)
-    if options.jobs is not None:
-        raise UsageError("--jobs is for several seeds, such as --seed 1,2,3")
+    for flag, value in (("jobs", options.jobs), ("executor", options.executor)):
+        if value is not None:
+            raise UsageError(f"--{flag} is for several seeds, such as --seed 1,2,3")
     with stdout_for_the_result(options.json):
         with without_collections():
             from rl_training.trainer import train
@@ -79,6 +89,8 @@ def run(options: TrainOptions) -> int:
                 argv=options.words,
                 group=None if member is None else member.group,
                 sweep=None if member is None else member.sweep,
+                run_name=None if member is None else member.run_name,
+                pause_at=None if member is None else member.pause_at,
             )
     return finish(result, as_json=options.json)
 
@@ -86,6 +98,7 @@ def run(options: TrainOptions) -> int:
 def train_seeds(resolved: ResolvedConfig, seeds: list[int], options: TrainOptions) -> int:
     """Train a group: one run per seed."""
     from rl_training.cli.commands.many.seed_groups import run_group
+    from rl_training.config.searches.executors import named_executor
     from rl_training.experiments.launching.groups import SeedGroup
     from rl_training.experiments.launching.member_threads import for_many
 
@@ -99,9 +112,10 @@ def train_seeds(resolved: ResolvedConfig, seeds: list[int], options: TrainOption
         source=resolved.text,
         jobs=options.jobs,
         init_from=options.init_from,
+        executor=None if options.executor is None else named_executor(options.executor),
     )
     with group.lock():
-        return run_group(group, options.jobs, as_json=options.json)
+        return run_group(group, options.jobs, executor=options.executor, as_json=options.json)
 
 
 def resume_options(options: TrainOptions) -> ResumeOptions:
@@ -120,6 +134,7 @@ def resume_options(options: TrainOptions) -> ResumeOptions:
         run=str(options.resume),
         total_timesteps=None if budget is None else read_whole(budget, "total-timesteps", 1),
         jobs=options.jobs,
+        executor=options.executor,
         trust_plugins=options.trust_plugins,
         allow_changed_config=options.allow_changed_config,
         output_dir=texts.get("output_dir"),
