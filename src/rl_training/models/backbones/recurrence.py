@@ -66,7 +66,7 @@ class GRUSequence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         weight, initial, is_first, products, gates, new, states = ctx.saved_tensors
         size = initial.shape[1]
         before = entering(initial, states, is_first)
@@ -120,7 +120,7 @@ class LSTMSequence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, cell_grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor, cell_grad: Tensor) -> tuple[Tensor | None, ...]:
         weight, initial, initial_cell, is_first, gates, states, cells, open_cells = ctx.saved_tensors
         size = initial.shape[1]
         before, cell_before = entering(initial, states, is_first), entering(initial_cell, cells, is_first)

@@ -8,7 +8,9 @@ backend.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -91,7 +93,8 @@ class GRU(RecurrentMemory):
 
     def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
         layer = self.hidden
-        return {"hidden": GRUSequence.apply(seen, layer.weight, layer.bias, carry["hidden"], is_first)}
+        follow = cast(Callable[..., Tensor], GRUSequence.apply)
+        return {"hidden": follow(seen, layer.weight, layer.bias, carry["hidden"], is_first)}
 
 
 class LSTM(RecurrentMemory):
@@ -107,5 +110,6 @@ class LSTM(RecurrentMemory):
 
     def sequence(self, seen: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
         weight, bias = self.hidden.weight, self.hidden.bias
-        hidden, cell = LSTMSequence.apply(seen, weight, bias, carry["hidden"], carry["cell"], is_first)
+        follow = cast(Callable[..., tuple[Tensor, Tensor]], LSTMSequence.apply)
+        hidden, cell = follow(seen, weight, bias, carry["hidden"], carry["cell"], is_first)
         return {"hidden": hidden, "cell": cell}
