@@ -28,6 +28,7 @@ from rl_training.algorithms.on_policy import Rollout
 from rl_training.algorithms.ppo import PPO, Coefficients, PPOConfig, ppo_loss
 from rl_training.build_context import BuildContext
 from rl_training.config.loading import parse_config
+from rl_training.models.backbones.build import width
 from rl_training.models.networks import ActorCritic
 from rl_training.numerics.images import PLANS
 from rl_training.numerics.normalization import normalized
@@ -69,9 +70,9 @@ class PlainNetwork(nn.Module):
         for plan in PLANS[encoder]:
             layers += [nn.Conv2d(channels, plan.filters, plan.kernel, plan.stride), nn.ReLU()]
             channels, side = plan.filters, (side - plan.kernel) // plan.stride + 1
-        width = network.action_head.output.in_features
-        self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * side**2, width), nn.ReLU())
-        self.policy, self.value = nn.Linear(width, ACTIONS), nn.Linear(width, 1)
+        features = width(network.actor)
+        self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * side**2, features), nn.ReLU())
+        self.policy, self.value = nn.Linear(features, ACTIONS), nn.Linear(features, 1)
         ours = sum(parameter.numel() for parameter in network.parameters())
         assert ours == sum(parameter.numel() for parameter in self.parameters()), "another network"
 
@@ -111,14 +112,14 @@ def our_step(algorithm: PPO, rollout: Rollout, index: Tensor) -> None:
     algorithm.optimizer.zero_grad()
 
 
-def megaflops(encoder: str, width: int) -> float:
+def megaflops(encoder: str, features: int) -> float:
     """Of forward and backward for one image; the first convolution needs no gradient of its input."""
     total, channels, side = 0.0, 4, 84
     for number, plan in enumerate(PLANS[encoder]):
         side = (side - plan.kernel) // plan.stride + 1
         total += (2 if number == 0 else 3) * 2 * plan.filters * side**2 * channels * plan.kernel**2
         channels = plan.filters
-    return (total + 3 * 2 * (channels * side**2 * width + width * (ACTIONS + 1))) / 1e6
+    return (total + 3 * 2 * (channels * side**2 * features + features * (ACTIONS + 1))) / 1e6
 
 
 def cpu_seconds(function: Callable[[], Any], calls: int) -> float:
@@ -134,7 +135,8 @@ def measure(encoder: str, rows: int, repeats: int, calls: int) -> dict[str, Any]
     rng = np.random.default_rng(0)
     algorithm, rollout = build(encoder, ROLLOUT_ROWS // rows), random_rollout(rng)
     rollout = replace(rollout, obs=algorithm.network.arranged(rollout.obs))  # once per rollout, as in PPO.prepare
-    network = PlainNetwork(encoder, algorithm.network).to(memory_format=torch.channels_last)
+    network = PlainNetwork(encoder, algorithm.network)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, eps=1e-5, fused=True)
     index = torch.from_numpy(rng.permutation(ROLLOUT_ROWS)[:rows])
     gathered = rollout.rows(index)
@@ -153,7 +155,7 @@ def measure(encoder: str, rows: int, repeats: int, calls: int) -> dict[str, Any]
             times[name].append(cpu_seconds(function, calls))
     medians = {name: statistics.median(values) for name, values in times.items()}
     fastest = min(times["product"])  # a limit is what was reached once
-    flops = megaflops(encoder, algorithm.network.action_head.output.in_features)
+    flops = megaflops(encoder, width(algorithm.network.actor))
     limit = rows * flops * 1e6 / (2 * 1024**3 / fastest)
     return {
         "encoder": encoder,

@@ -28,7 +28,8 @@ class Positions(gym.ObservationWrapper):
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
         space = env.observation_space
-        self.observation_space = gym.spaces.Box(space.low[[0, 2]], space.high[[0, 2]], dtype=space.dtype)
+        assert isinstance(space, gym.spaces.Box)
+        self.observation_space = gym.spaces.Box(space.low[[0, 2]], space.high[[0, 2]], dtype=np.float32)
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
         return observation[[0, 2]]
