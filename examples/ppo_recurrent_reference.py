@@ -106,12 +106,19 @@ class GRU(nn.Module):
         return torch.lerp(candidate, before, torch.sigmoid(seen_update + update))
 
     def follow(self, x: Tensor, before: Tensor, is_first: Tensor) -> Tensor:
-        """The state after every step, (T, N, H), for inputs (T, N, F): with gradients through all of them."""
+        """The state after every step, (T, N, H), for inputs (T, N, F): with gradients through all of them.
+
+        A piece of the sequence in which no episode begins is one call of torch's GRU.
+        """
+        weights = [self.input.weight, self.hidden.weight, self.input.bias, self.hidden.bias]
+        starts = [0, *(is_first[1:].any(1).nonzero().flatten() + 1).tolist()]
         states = []
-        for seen, begins in zip(self.input(x), is_first, strict=True):
-            before = self.cell(seen, before, begins)
-            states.append(before)
-        return torch.stack(states)
+        for start, end in zip(starts, [*starts[1:], len(x)], strict=True):
+            before = before.masked_fill(is_first[start].unsqueeze(1), 0)
+            piece, after = torch.gru(x[start:end], before[None], weights, True, 1, 0.0, False, False, False)
+            states.append(piece)
+            before = after[0]
+        return torch.cat(states)
 
 
 class Body(nn.Module):
