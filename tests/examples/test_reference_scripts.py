@@ -14,12 +14,14 @@ import pytest
 
 from rl_training import train
 from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.checkpointing.state_tree import flatten
 from rl_training.config.loading import config_to_mapping, load_config
+from rl_training.hparams.world_models import SIZES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = {path.stem.split("_")[0]: path.name for path in EXAMPLES.glob("*_reference.py")}
-PRESETS = {"sac": "sac/pendulum", "td3": "td3/pendulum"}
-STEPS = {"ppo": 6_000, "reinforce": 12_000, "dqn": 2_000, "sac": 700, "td3": 1_200}
+PRESETS = {"sac": "sac/pendulum", "td3": "td3/pendulum", "dreamer": "dreamer/catch"}
+STEPS = {"ppo": 6_000, "reinforce": 12_000, "dqn": 2_000, "sac": 700, "td3": 1_200, "dreamer": 700}
 WITHOUT: dict[str, dict[str, Any]] = {
     "ppo": {"hparams.kernel": "reference"},
     "dqn": {"hparams.kernel": "reference"},
@@ -35,7 +37,7 @@ def preset_of(algo: str) -> str:
 
 
 def test_the_main_algorithms_have_a_script():
-    assert set(SCRIPTS) == {"ppo", "reinforce", "dqn", "sac", "td3"}
+    assert set(SCRIPTS) == {"ppo", "reinforce", "dqn", "sac", "td3", "dreamer"}
 
 
 @pytest.mark.parametrize("algo", SCRIPTS)
@@ -53,7 +55,7 @@ def test_same_weights_as_the_package(algo: str, tmp_path: Path):
         "logging.terminal": False,
     }
     result = train(load_config(preset_of(algo), overrides))
-    ours = CheckpointManager(result.run_dir).load_latest({"policy"}).parts["policy"]["network"]
+    ours = flatten(CheckpointManager(result.run_dir).load_latest({"policy"}).parts["policy"]["network"]).arrays
     theirs = list(np.load(saved).values())
     assert len(ours) == len(theirs) >= 6
     for (name, weights), expected in zip(ours.items(), theirs, strict=True):
@@ -74,7 +76,12 @@ def test_settings_are_those_of_the_preset(algo: str):
     assert settings["num_envs"] == preset["env"]["num_envs"]
     assert settings["total_timesteps"] == preset["training"]["total_timesteps"]
     assert settings.get("buffer_size") == preset["buffer"]["size"]
-    assert list(preset["network"]["critic"]["hidden_dims"]) == [settings["hidden"]] * 2
+    if algo == "dreamer":
+        widths = SIZES[hparams["size"]]
+        assert all(settings[name] == asdict(widths)[name] for name in ("deter", "units", "classes", "bins"))
+        assert (settings["latents"], settings["units"]) == (widths.stoch, widths.hidden)
+    else:
+        assert list(preset["network"]["critic"]["hidden_dims"]) == [settings["hidden"]] * 2
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values())
