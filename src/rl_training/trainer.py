@@ -52,7 +52,7 @@ from rl_training.training.loop import Trainer
 from rl_training.training.off_policy import OffPolicyTrainer
 from rl_training.training.summary import final_metrics, finished_text, summary_text
 from rl_training.trust.consent import Consent, given_by_user
-from rl_training.types import ConfigError, RLTrainingError
+from rl_training.types import CheckpointError, ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
@@ -381,13 +381,10 @@ def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
     start = parse_run_step(init_from)
     source = RunDir.open(start.run, cfg.output_dir)
     if isinstance(trainer, OffPolicyTrainer) and learns_from_given_rows(cfg):
-        rows = CheckpointManager(source.path).load(start.checkpoint, parts={"buffer"}).parts.get("buffer")
-        if rows is None:
-            raise ConfigError(
-                f"--init-from {init_from}: that run has no replay buffer, so there are no rows to learn from"
-            )
-        with fitting(f"--init-from {init_from}: the replay buffer of that run"):
-            trainer.learn_from(rows)
+        try:
+            trainer.learn_from(CheckpointManager(source.path).load(start.checkpoint, {"buffer"}).parts["buffer"])
+        except CheckpointError as error:
+            raise ConfigError(f"--init-from {init_from}: that run has no replay rows for this one: {error}") from error
         return
     checkpoint = CheckpointManager(source.path).load(start.checkpoint, parts={"policy"})
     with fitting(f"--init-from {init_from}: that policy", "it needs the network and the spaces of that run"):

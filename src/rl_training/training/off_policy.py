@@ -49,6 +49,10 @@ class Sink:
     is_closed: bool = False
     """Whether nothing is added to the buffer: a model learns from the rows of another run."""
 
+    def close(self) -> None:
+        """Add nothing to the buffer from now on; steps are still checked."""
+        self.is_closed = True
+
     def begin(self, obs: Obs, carry: Carry) -> None:
         """Transitions are stored one by one, so there is nothing to begin."""
 
@@ -111,7 +115,7 @@ class OffPolicyTrainer(HostTrainer):
 
     def close_replay(self) -> None:
         """Add nothing to the replay buffer from now on; a resumed run that was given its rows is told so again."""
-        self.sink.is_closed = True
+        self.sink.close()
 
     def learn(self) -> Metrics:
         """One update; nothing happens while the buffer is still empty."""
