@@ -1,4 +1,4 @@
-"""Changes that the page can make: tag, note, stop, resume, clean. Each does what its command does, and refuses alike."""
+"""Changes that the page can make: tag, note, stop, resume, clean. Each does what its command does."""
 
 from __future__ import annotations
 
