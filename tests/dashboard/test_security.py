@@ -58,11 +58,14 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_route_refuses(site: Served, case: str) -> None:
-    headers, token, code = CASES[case]
+    headers, token, wanted = CASES[case]
     for method, path in routes(site):
+        code = wanted
         is_public = path == "/login" or path.startswith("/static/")
         if is_public and "token" in case:
             continue  # no secret is behind these
+        if case == "null origin" and (method, path) == ("POST", "/login"):
+            code = 401  # as the form of the login page sends it, without a token
         answer = site.ask(path, method, token=token, headers=headers)
         assert answer.status == code, (case, method, path, answer.status)
         assert b"nobody" not in answer.body

@@ -50,6 +50,7 @@ COLUMNS = "status,name,algorithm,environment,seed,env_steps,reward,tags,started"
 Text = Annotated[str, Query(max_length=MAX_TEXT)]
 Keys = Annotated[list[str], Query(max_length=MAX_RUNS, alias="run")]
 Names = Annotated[list[str], Query(max_length=100)]
+Words = Annotated[list[str], Body(max_length=100)]
 Share = Annotated[float, Query(ge=0, lt=1)]
 
 
@@ -100,6 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
         watching = asyncio.create_task(dashboard.watcher.watch())
         yield
         watching.cancel()
+        dashboard.table.close()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.dashboard = dashboard
@@ -384,8 +386,6 @@ def _change_routes(app: FastAPI, dashboard: Dashboard) -> None:
         dashboard.table.refresh()
         actions.reap()
         return dashboard.table.find(key)
-
-    Words = Annotated[list[str], Body(max_length=100)]  # noqa: N806
 
     @app.post("/api/runs/{key}/tags")
     def tags(key: str, add: Words = [], remove: Words = []) -> Response:

@@ -24,7 +24,7 @@ from rl_training.dashboard.reading.log_columns import STEPS
 from rl_training.dashboard.reading.tables import RunRef, RunTable
 from rl_training.dashboard.text import encoded
 from rl_training.runs.index import REWARDS, describe
-from rl_training.system.json_lines import Row, number_of, parse_row
+from rl_training.system.json_lines import Row, number_of, parse_row, tail_rows
 from rl_training.types import RLTrainingError
 
 INTERVAL = 1.0
@@ -51,6 +51,8 @@ class Tail:
     inode: int = -1
     alerts_size: int = -1
     checked: float = 0.0
+    latest: Row = field(default_factory=dict)
+    """The newest value of every metric: a row without an evaluation does not take the last one away."""
 
     def look(self) -> tuple[bool, int, list[Row]]:
         """New complete rows: whether the log was cut back, the offset they begin at, and the rows."""
@@ -96,7 +98,7 @@ class Page:
 
     runs: frozenset[str]
     metrics: frozenset[str]
-    queue: asyncio.Queue[tuple[int, str, bytes]] = field(default_factory=asyncio.Queue)
+    queue: asyncio.Queue[tuple[int, str, bytes] | None] = field(default_factory=asyncio.Queue)
 
     def wants(self, event: str, data: Mapping[str, Any]) -> bool:
         return event not in ("row", "reset") or data["run"] in self.runs
@@ -143,10 +145,11 @@ class Watcher:
         events: list[tuple[str, dict[str, Any]]] = []
         was_cut, start, rows = tail.look()
         if was_cut:
+            tail.latest = {}
             events.append(("reset", {"run": key}))
         if rows:
             events.append(("row", {"run": key, "start": start, "end": tail.offset, "rows": rows}))
-            self.table.set_live(key, newest(rows))
+            self.table.set_live(key, newest(tail, rows))
         events += self._new_alerts(key, ref, tail)
         if now - tail.checked >= STATUS_SECONDS:
             tail.checked = now
@@ -197,13 +200,20 @@ class Watcher:
             yield b"retry: 2000\n" + _message(self.number, "hello", b"{}")
             while True:
                 try:
-                    number, event, data = await asyncio.wait_for(page.queue.get(), PING)
+                    found = await asyncio.wait_for(page.queue.get(), PING)
                 except TimeoutError:
                     yield b": ping\n\n"
                     continue
-                yield _message(number, event, data)
+                if found is None:
+                    return
+                yield _message(*found)
         finally:
             self.pages.discard(page)
+
+    def close(self) -> None:
+        """End the streams of all pages; they will connect again when there is a server."""
+        for page in self.pages:
+            page.queue.put_nowait(None)
 
     def _catch_up(self, page: Page, last_id: str) -> None:
         seen = int(last_id) if last_id.isdecimal() and len(last_id) < 20 else 0
@@ -216,10 +226,10 @@ class Watcher:
                 self._hand(page, number, event, data)
 
 
-def newest(rows: list[Row]) -> dict[str, Any]:
+def newest(tail: Tail, rows: list[Row]) -> dict[str, Any]:
     """The columns of the table that the newest rows of a log change."""
-    found: dict[str, Any] = {}
-    for row in rows:
+    found = tail.latest
+    for row in rows if found else tail_rows(tail.path):
         found |= {name: value for name, value in row.items() if value is not None}
     reward = next((number_of(found, name) for name in REWARDS if number_of(found, name) is not None), None)
     values = {

@@ -63,10 +63,7 @@ def bind(settings: Settings) -> socket.socket:
     """A socket that listens; ConfigError where the port is taken or the address is not ours."""
     try:
         family, _, _, _, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
+        listener = socket.create_server(address[:2], family=family, backlog=128)
     except socket.gaierror as error:
         raise ConfigError(f"--host '{settings.host}' is not an address of this machine ({error.strerror})") from error
     except (OSError, OverflowError) as error:
@@ -86,8 +83,15 @@ def make_server(settings: Settings) -> uvicorn.Server:
 
     from rl_training.dashboard.app import create_app
 
+    app = create_app(settings)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.dashboard.watcher.close()  # open pages would hold it until they are cancelled
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         access_log=False,
         log_level="error",
         server_header=False,
@@ -95,7 +99,7 @@ def make_server(settings: Settings) -> uvicorn.Server:
         lifespan="on",
         ws="none",
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def serve(settings: Settings, announce: Callable[[Settings], None]) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rl_training.experiments.keeping.run_diff import differences, run_difference
 from rl_training.runs.directory import RunDir
 from rl_training.runs.names import env_fn_of
 from rl_training.runs.redaction import Redactor
-from rl_training.system.json_lines import number_of, steps_of, tail_rows
+from rl_training.system.json_lines import first_bad_row, number_of, steps_of, tail_rows, whole_rows
 from rl_training.types import ConfigError, RLTrainingError, RunError
 
 MAX_TEXT = 512 * 1024
@@ -31,6 +32,8 @@ OTHER_TYPES = {".svg": "text/plain; charset=utf-8", ".json": "text/plain; charse
 """Shown as text or not at all: an SVG from a run could hold a script."""
 FOLDERS = ("videos", "plots")
 MAX_FILES = 500
+MAX_CHECKED = 2**25
+"""Logs above this size are not searched for damaged rows."""
 FACTS = ("status", "name", "algorithm", "environment", "seed", "tags", "notes", "group", "sweep", "parent", "started")
 MORE_FACTS = ("ended", "exit_code", "cleaned", "env_steps", "reward", "seconds", "git", "dirty", "config_sha256")
 
@@ -58,8 +61,33 @@ def details(ref: RunRef) -> dict[str, Any]:
         "results": results(ref.path, row),
         "checkpoints": checkpoints(ref.path),
         "files": files(ref.path),
+        "problems": problems(ref.path),
         "can_resume": not info.get("cleaned") and env_fn_of(str(row["environment"])) is None,
     }
+
+
+@lru_cache(maxsize=256)
+def _first_bad(path: Path, size: int, changed: int) -> int | None:
+    return first_bad_row(path)
+
+
+def problems(run: Path) -> list[str]:
+    """Damaged logs, one sentence each; a last line that is still being written is none."""
+    found = []
+    for name in ("metrics.jsonl", "evals.jsonl", "episodes.jsonl"):
+        path = run / "logs" / name
+        with suppress(OSError):
+            state = path.stat()
+            bad = _first_bad(path, state.st_size, state.st_mtime_ns) if state.st_size <= MAX_CHECKED else None
+            is_last = bad is not None and state.st_size != whole_rows(path)
+            if bad is not None and not (is_last and bad > _num_lines(path)):
+                found.append(f"row {bad} of logs/{name} cannot be read and is left out of the curves")
+    return found
+
+
+def _num_lines(path: Path) -> int:
+    with open(path, "rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
 
 
 def total_timesteps(run: RunDir, info: Mapping[str, Any]) -> int | None:
@@ -217,7 +245,7 @@ def _size(folder: Path) -> int:
 
 def files(run: Path) -> list[dict[str, Any]]:
     """Videos and plots of a run, dreams and predictions among them, newest first; links out of the run are left out."""
-    found = []
+    found: list[dict[str, Any]] = []
     for folder in FOLDERS:
         for path in _walk(run / folder):
             kind = kind_of(path)
@@ -225,7 +253,7 @@ def files(run: Path) -> list[dict[str, Any]]:
                 state = path.stat()
                 name = path.relative_to(run).as_posix()
                 found.append({"name": name, "kind": kind, "bytes": state.st_size, "modified": state.st_mtime})
-    return sorted(found, key=lambda one: -float(one["modified"]))[:MAX_FILES]
+    return sorted(found, key=lambda one: -one["modified"])[:MAX_FILES]
 
 
 def _walk(folder: Path) -> Sequence[Path]:

@@ -42,7 +42,7 @@ class Sweeps:
     def listing(self) -> dict[str, Any]:
         """One line per sweep, and how many there are."""
         paths = self.paths()
-        sweeps = []
+        sweeps: list[dict[str, Any]] = []
         for key, (root, path) in list(paths.items())[:MAX_LISTED]:
             try:
                 found = self._read(root, path)

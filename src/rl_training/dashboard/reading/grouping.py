@@ -75,7 +75,7 @@ def _labels(
 ) -> dict[str, str]:
     """Label of each group: algorithm, environment and the config fields in which the groups differ."""
     firsts = [runs[0] for _, runs in groups]
-    trees = [flat(row["config"]) for row in table.full_rows(firsts)]
+    trees = [_fields(row["config"]) for row in table.full_rows(firsts)]
     names = dict.fromkeys(name for tree in trees for name in tree)
     left_out = LEFT_OUT - {"seed"} if with_seed else LEFT_OUT
     differing = [
@@ -97,6 +97,15 @@ def _labels(
             words.insert(0, short(row["name"], 30))
         labels[group] = " · ".join(words) or short(row["directory"])
     return _distinct(labels)
+
+
+def _fields(config: dict[str, Any]) -> dict[str, Any]:
+    """The config by dotted names, a schedule as one value."""
+    sections = flat(config)
+    schedules = {name.rpartition(".")[0] for name in sections if name.endswith(".start")}
+    schedules = {name for name in schedules if f"{name}.end" in sections and f"{name}.type" in sections}
+    whole = {name: {part: sections[f"{name}.{part}"] for part in ("type", "start", "end")} for name in schedules}
+    return {name: value for name, value in sections.items() if name.rpartition(".")[0] not in schedules} | whole
 
 
 def _distinct(labels: dict[str, str]) -> dict[str, str]:

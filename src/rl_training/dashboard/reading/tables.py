@@ -63,6 +63,21 @@ class Root:
     read_at: float = 0.0
     refreshed_at: float = 0.0
     folder_seen: int = -1
+    keeper: sqlite3.Connection | None = None
+    """A connection that stays open, so that the files SQLite keeps beside the index are not made and removed, which
+    would look like a change of the folder, by everybody who reads it."""
+
+    def keep_open(self) -> None:
+        """Open the connection to the index that is there now."""
+        self.close()
+        with suppress(sqlite3.Error, OSError):
+            self.keeper = sqlite3.connect(self.index.path, check_same_thread=False)
+            self.keeper.execute("SELECT 1 FROM runs LIMIT 1").fetchone()
+
+    def close(self) -> None:
+        if self.keeper is not None:
+            self.keeper.close()
+            self.keeper = None
 
     @property
     def index(self) -> RunIndex:
@@ -120,6 +135,8 @@ class RunTable:
         if root.note is not None and now - root.read_at < SCAN_SECONDS and root.signature:
             return False
         before = root.rows
+        if root.index.path.exists() and signature[1:2] != root.signature[1:2]:
+            root.keep_open()
         try:
             if not root.path.is_dir():
                 raise FileNotFoundError(2, "it is gone", str(root.path))
@@ -130,6 +147,8 @@ class RunTable:
             rows.sort(key=lambda row: (row["started"] or "", row["directory"]))
             root.note = f"the index of '{root.path}' cannot be used ({error}); the run directories were read instead"
         root.refreshed_at = root.read_at = now
+        for row in rows:
+            row["root"] = root.number
         root.rows, root.signature, root.folder_seen = rows, root.stat(), signature[0]
         return rows != before or not self.version
 
@@ -168,7 +187,6 @@ class RunTable:
         self._refs = {}
         for root in self.roots:
             for row in root.rows:
-                row["root"] = root.number
                 self._refs.setdefault(
                     root.key(row["directory"]), RunRef(root.key(row["directory"]), root.path / row["directory"], row)
                 )
@@ -202,6 +220,12 @@ class RunTable:
             with suppress(RunError):
                 ref.row.update({k: v for k, v in describe(ref.path).items() if k not in LARGE})
             self._changed()
+
+    def close(self) -> None:
+        """Close what is open."""
+        with self._lock:
+            for root in self.roots:
+                root.close()
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -305,11 +329,11 @@ class RunTable:
                         found[root.number, row["directory"]] = row
         rows = []
         for ref in refs:
-            row = found.get((ref.row["root"], ref.path.name))
-            if row is None or row["status"] in run_index.UNSETTLED or not row["config"]:
+            whole = found.get((ref.row["root"], ref.path.name))
+            if whole is None or whole["status"] in run_index.UNSETTLED or not whole["config"]:
                 with suppress(RunError):
-                    row = describe(ref.path)
-            rows.append({**(row or {**ref.row, "results": {}, "config": {}}), "root": ref.row["root"]})
+                    whole = describe(ref.path)
+            rows.append({**(whole or {**ref.row, "results": {}, "config": {}}), "root": ref.row["root"]})
         return rows
 
     def page(self, text: str, sort: str, columns: Sequence[str], offset: int, limit: int) -> dict[str, Any]:

@@ -89,6 +89,7 @@ class Panel {
     try {
       if (state.draw === "bands" && !this.panels.only) {
         const found = await get("bands", {run: runs, filter, by: state.by, ...this.common}, {signal});
+        if (signal.aborted) return;
         this.logged = found.metric;
         this.bands = found.groups;
         if (state.seeds && runs) await this.fetchCurves(runs, signal); else this.curves.clear();
@@ -96,9 +97,9 @@ class Panel {
         this.bands = [];
         await this.fetchCurves(runs, signal);
       }
-      this.present();
+      if (!signal.aborted) this.present();
     } catch (error) {
-      if (error.name !== "AbortError") this.show([], error.message);
+      if (!signal.aborted) this.show([], error.message);
     }
   }
 
@@ -107,6 +108,7 @@ class Panel {
     const found = new Map();
     for (let i = 0; i < wanted.length; i += BATCH) {
       const part = await getCurves({run: wanted.slice(i, i + BATCH), ...this.common, smoothing: state.smooth, points: 600}, {signal});
+      if (signal.aborted) return;
       this.logged = part.metric;
       for (const curve of part.curves) found.set(curve.run, curve);
       this.curves = found;
