@@ -56,7 +56,9 @@ class Driver:
         self.address = address
         host = address.rpartition(":")[0]
         local: dict[str, Any] = {"_node_ip_address": host} if host in ("127.0.0.1", "localhost") else {}
-        self.ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="rl_training", **local)
+        self.ray.init(
+            address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="rl_training", **local
+        )
         self.actor_class: Any = self.ray.remote(MemberActor)
         self.members: dict[int, Remote] = {}
         self.orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
