@@ -6,24 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cluster_cases import started
 
 from rl_training.distributed.local_cluster import LocalCluster
-from rl_training.types import RunError
-
-ATTEMPTS = 3
-"""A raylet gives up when a busy machine does not start its helpers in time; then the start is tried again."""
-
-
-def started(cluster: LocalCluster, nodes: int = 2) -> LocalCluster:
-    """The cluster, up; after the last attempt the error ends with the raylet's log."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            cluster.up(nodes, 1)
-            return cluster
-        except RunError:
-            if attempt == ATTEMPTS:
-                raise
-    raise AssertionError
 
 
 @pytest.fixture(scope="session")

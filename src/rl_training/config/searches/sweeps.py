@@ -21,6 +21,7 @@ from rl_training.config.files import ConfigFile, check_kind, find_base, find_con
 from rl_training.config.resolution import check_tree, is_builtin, merged_layer, resolve
 from rl_training.config.schema import CONFIG_VERSION, SECTION
 from rl_training.config.searches.executors import ExecutorConfig, executor_section
+from rl_training.config.searches.schedulers import SchedulerConfig
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy
 from rl_training.hparams.base import Json, check_range
@@ -83,6 +84,8 @@ class SweepConfig:
     """How often a failed run is retried."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
     """Where the runs are started; a name alone, such as ray, takes its defaults."""
+    scheduler: SchedulerConfig | None = None
+    """Ends weak trials early; a name alone, such as asha, takes its defaults. Null runs every trial to its end."""
     version: int = CONFIG_VERSION
     """Version of this layout."""
 
@@ -118,7 +121,7 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
     """A sweep document, checked and with canonical keys; its paths are relative to `folder`."""
     check_kind(document, "sweep")
     sweep: SweepConfig | None
-    sweep, problems = check(SweepConfig, with_executor_name(document.tree), lambda value: value)
+    sweep, problems = check(SweepConfig, with_sections(document.tree), lambda value: value)
     raise_problems(located(problem, _lines(document), document.source) for problem in problems)
     assert sweep is not None
     try:
@@ -140,10 +143,11 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
     )
 
 
-def with_executor_name(tree: dict[str, Any]) -> dict[str, Any]:
-    """`executor: ray:ADDRESS` of a file spelt out as a section."""
-    name = tree.get("executor")
-    return {**tree, "executor": executor_section(name)} if isinstance(name, str) else tree
+def with_sections(tree: dict[str, Any]) -> dict[str, Any]:
+    """`executor: ray:ADDRESS` and `scheduler: asha` of a file spelt out as sections."""
+    name, scheduler = tree.get("executor"), tree.get("scheduler")
+    tree = {**tree, "executor": executor_section(name)} if isinstance(name, str) else tree
+    return {**tree, "scheduler": {"type": scheduler}} if isinstance(scheduler, str) else tree
 
 
 def trials_of(sweep: SweepConfig) -> list[dict[str, Json]]:

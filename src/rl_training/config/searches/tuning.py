@@ -22,7 +22,7 @@ from rl_training.config.searches.sweeps import (
     check_launch_fields,
     find_sweep_base,
     resolve_sweep,
-    with_executor_name,
+    with_sections,
 )
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy, read_yaml
@@ -121,7 +121,7 @@ def resolve_tune(document: Document, folder: Path) -> TuneConfig:
     """A tuning file as read, checked; `folder` is where its paths start."""
     check_kind(document, "tune")
     tune: TuneConfig | None
-    tune, problems = check(TuneConfig, with_executor_name(document.tree), lambda value: value)
+    tune, problems = check(TuneConfig, with_sections(document.tree), lambda value: value)
     raise_problems(located(problem, {}, document.source) for problem in problems)
     assert tune is not None
     own: dict[str, dict[str, Any]] = {kind: document.tree.get(kind) or {} for kind in ("ranges", "sweep")}

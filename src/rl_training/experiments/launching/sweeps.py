@@ -69,6 +69,8 @@ class SweepInfo:
     """Env steps of each trial."""
     executor: dict[str, Any] | None = None
     """Where the runs are started, as in a sweep file; None in records of versions without executors."""
+    scheduler: dict[str, Any] | None = None
+    """How weak trials are ended early, as in a sweep file; None where every trial runs to its end."""
 
 
 class Sweep(RunSet):
@@ -125,6 +127,7 @@ class Sweep(RunSet):
             trials=plan.values,
             totals=plan.totals,
             executor=asdict(sweep.executor),
+            scheduler=None if sweep.scheduler is None else asdict(sweep.scheduler),
         )
         made = cls(path, info, plan.members, redactor)
         made.planned_here = made.is_own = True

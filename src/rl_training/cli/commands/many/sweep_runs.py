@@ -6,12 +6,14 @@ What a sweep is and how it runs is in `experiments/launching`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_training.cli.output import note, print_json, printable, show, table
 from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
+    from rl_training.experiments.launching.executors import Launch
     from rl_training.experiments.launching.sweeps import Sweep
 
 
@@ -32,9 +34,11 @@ class SweepFlags(NamedTuple):
 
 
 def run_sweep(sweep: Sweep, flags: SweepFlags, *, retry_failed: bool, as_json: bool) -> int:
-    from rl_training.experiments.launching.executors import Launch, executor_config, launch
+    from rl_training.experiments.launching.executors import launch
     from rl_training.experiments.launching.group_display import make_view
 
+    if sweep.info.scheduler is not None:
+        return run_scheduled(sweep, flags, as_json=as_json)
     members = sweep.to_run(retry_failed=retry_failed)
     if not members:
         left = sweep.unfinished()
@@ -42,19 +46,56 @@ def run_sweep(sweep: Sweep, flags: SweepFlags, *, retry_failed: bool, as_json: b
         note(f"nothing to do: {len(sweep.members) - len(left)} of {len(sweep.members)} runs are finished{failed}")
         return finish(sweep, int(bool(left)), as_json=as_json)
     sweep.require_consent(members)
-    sweep.executor_given = flags.executor is not None
-    config = executor_config(sweep.info.executor, flags.executor)
-    jobs = flags.jobs or sweep.info.jobs or (1 if config.type in ("local", "threads") else None)
     words = f"{len(members)} runs of {len(sweep.info.trials)} trials"
     terminal = sweep.config(members[0].trial).logging.terminal
     runner = launch(
         sweep,
         members,
         lambda: make_view(live=terminal),
-        Launch(config, jobs, sweep.info.retries if flags.retries is None else flags.retries),
+        launch_of(sweep, flags),
         announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {sweep.path}"),
     )
     return finish(sweep, runner.exit_code or 0, as_json=as_json)
+
+
+def launch_of(sweep: Sweep, flags: SweepFlags) -> Launch:
+    """How a sweep is run: as recorded, with the flags on top."""
+    from rl_training.experiments.launching.executors import Launch, executor_config
+
+    sweep.executor_given = flags.executor is not None
+    config = executor_config(sweep.info.executor, flags.executor)
+    jobs = flags.jobs or sweep.info.jobs or (1 if config.type in ("local", "threads") else None)
+    return Launch(config, jobs, sweep.info.retries if flags.retries is None else flags.retries)
+
+
+def run_scheduled(sweep: Sweep, flags: SweepFlags, *, as_json: bool) -> int:
+    """Run a sweep whose scheduler ends weak trials early."""
+    from rl_training.experiments.launching.asha import Asha, scheduler_config
+    from rl_training.experiments.launching.executors import launch
+    from rl_training.experiments.launching.group_display import make_view
+
+    asha = Asha(sweep, scheduler_config(sweep.info.scheduler))
+    try:
+        if asha.is_over():
+            note("nothing to do: the scheduler has no trial left to go on with")
+            return finish(sweep, 0, as_json=as_json)
+        sweep.require_consent(sweep.members)
+        words = f"{len(sweep.info.trials)} trials, scheduled by asha"
+        terminal = sweep.config(sweep.members[0].trial).logging.terminal
+        runner = launch(
+            sweep,
+            [],
+            lambda: make_view(live=terminal),
+            replace(launch_of(sweep, flags), feed=asha.feed),
+            announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {sweep.path}"),
+        )
+        by_itself = runner.stopped_by is None and not runner.executor_is_gone
+        used, whole = asha.steps_used(), sum(sweep.total(member) for member in sweep.members)
+        note(f"{used:,} env steps, {used / whole:.0%} of running every trial to its end")
+    finally:
+        asha.close()
+    failed = any(member.status in ("failed", "killed") for member in sweep.members)
+    return finish(sweep, int(failed) if by_itself else runner.exit_code or 0, as_json=as_json)
 
 
 def finish(sweep: Sweep, exit_code: int, *, as_json: bool) -> int:
@@ -96,6 +137,9 @@ def sweep_text(sweep: Sweep) -> str:
     """The end of a sweep in a few lines: failures with their reasons, and what to type next."""
     left = sweep.unfinished()
     lines = ["", f"{len(sweep.members) - len(left)} of {len(sweep.members)} runs finished"]
+    if sweep.info.scheduler is not None:  # the others were ended early
+        lines[-1] += f", {sum(member.status == 'stopped' for member in left)} paused by the scheduler"
+        left = [member for member in left if member.status != "stopped"]
     for member in left:
         reason = f"; {printable(member.reason)}" if member.reason else ""
         lines.append(f"  {sweep.label(member)}: {member.status}{reason}")

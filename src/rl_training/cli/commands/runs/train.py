@@ -47,6 +47,10 @@ class TrainOptions(ConfigOptions):
         section=LOOK,
         values="runs",
     )
+    auto_resume: bool = switch(
+        "go on with the run of this config, if there is an unfinished one; nothing to do if it is finished",
+        section=LOOK,
+    )
     resume: str | None = text(
         "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN", section=LOOK, values="runs"
     )
@@ -75,6 +79,8 @@ def run(options: TrainOptions) -> int:
         resolved = debug_config(resolved, options)
     if options.dry_run:
         return dry_run(resolved, seeds, as_json=options.json)
+    if options.auto_resume and (code := resumed(resolved, seeds, options)) is not None:
+        return code
     if len(seeds) > 1:
         return train_seeds(resolved, seeds, options)
     for flag, value in (("jobs", options.jobs), ("executor", options.executor)):
@@ -96,6 +102,27 @@ def run(options: TrainOptions) -> int:
                 pause_at=None if member is None else member.pause_at,
             )
     return finish(result, as_json=options.json)
+
+
+def resumed(resolved: ResolvedConfig, seeds: list[int], options: TrainOptions) -> int | None:
+    """The exit code of an earlier start of this command that is finished, or was gone on with; None to start anew."""
+    from rl_training.experiments.launching.auto_resume import earlier_group, earlier_run
+
+    if options.debug:
+        raise UsageError("--auto-resume goes on with a run; --debug makes a short one of its own")
+    many = len(seeds) > 1
+    earlier = earlier_group(resolved, seeds, options.init_from) if many else earlier_run(resolved, options.init_from)
+    if earlier is None:
+        return None
+    if earlier.is_finished:
+        note(f"nothing to do: '{earlier.found.path}' has this config and is finished")
+        if options.json:
+            print_json({"run": earlier.found.path.absolute(), "stop_reason": "already finished", "exit_code": 0})
+        return 0
+    note(f"going on with '{earlier.found.path}'")
+    return resume_command(
+        ResumeOptions(run=str(earlier.found.path), jobs=options.jobs, executor=options.executor, json=options.json)
+    )
 
 
 def train_seeds(resolved: ResolvedConfig, seeds: list[int], options: TrainOptions) -> int:
@@ -225,6 +252,7 @@ COMMAND = Command(
         "rl train ppo/cartpole --seed 1,2,3 --jobs 3",
         "rl train --algo a2c --env-id Acrobot-v1 --total-timesteps 200000",
         "rl train my.yaml --hparams.clip-coef 0.1 --env.normalize-obs",
+        "rl train my.yaml --auto-resume",
         'rl train my.yaml --hparams.learning-rate "{type: linear, start: 3e-4, end: 0}"',
     ),
 )

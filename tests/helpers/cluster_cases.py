@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from rl_training.distributed.local_cluster import LocalCluster
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.runs.directory import CLOCK_KEYS
+from rl_training.types import RunError
 
 BASE = {
     "algo": "ppo",
@@ -23,6 +25,20 @@ BASE = {
     "logging": {"tensorboard": False, "terminal": False},
 }
 RATES = [1e-3, 3e-4]
+ATTEMPTS = 3
+"""A raylet gives up when a busy machine does not start its helpers in time; then the start is tried again."""
+
+
+def started(cluster: LocalCluster, nodes: int = 2) -> LocalCluster:
+    """The cluster, up; after the last attempt the error ends with the raylet's log."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            cluster.up(nodes, 1)
+            return cluster
+        except RunError:
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError
 
 
 def write_sweep(folder: Path, steps: int = 4096, **fields: Any) -> Path:
