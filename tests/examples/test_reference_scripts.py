@@ -19,7 +19,6 @@ from rl_training.config.loading import config_to_mapping, load_config
 from rl_training.hparams.world_models import SIZES
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-<<<<<<< HEAD
 PRESETS = {
     "ppo_cartpole": "ppo/cartpole",
     "ppo_recurrent": "ppo/cartpole_no_velocity",
@@ -27,6 +26,7 @@ PRESETS = {
     "dqn_cartpole": "dqn/cartpole",
     "sac_pendulum": "sac/pendulum",
     "td3_pendulum": "td3/pendulum",
+    "dreamer_catch": "dreamer/catch",
 }
 """Scripts, and the presets whose runs they are."""
 STEPS = {
@@ -36,12 +36,8 @@ STEPS = {
     "dqn_cartpole": 2_000,
     "sac_pendulum": 700,
     "td3_pendulum": 1_200,
+    "dreamer_catch": 700,
 }
-=======
-SCRIPTS = {path.stem.split("_")[0]: path.name for path in EXAMPLES.glob("*_reference.py")}
-PRESETS = {"sac": "sac/pendulum", "td3": "td3/pendulum", "dreamer": "dreamer/catch"}
-STEPS = {"ppo": 6_000, "reinforce": 12_000, "dqn": 2_000, "sac": 700, "td3": 1_200, "dreamer": 700}
->>>>>>> worldmodels
 WITHOUT: dict[str, dict[str, Any]] = {
     "ppo_cartpole": {"hparams.kernel": "reference"},
     "ppo_recurrent": {"env.normalize_obs": False, "env.normalize_reward": False},
@@ -58,11 +54,7 @@ def path_of(script: str) -> Path:
 
 
 def test_the_main_algorithms_have_a_script():
-<<<<<<< HEAD
     assert {path.stem.removesuffix("_reference") for path in EXAMPLES.glob("*_reference.py")} == set(PRESETS)
-=======
-    assert set(SCRIPTS) == {"ppo", "reinforce", "dqn", "sac", "td3", "dreamer"}
->>>>>>> worldmodels
 
 
 @pytest.mark.parametrize("script", PRESETS)
@@ -79,13 +71,8 @@ def test_same_weights_as_the_package(script: str, tmp_path: Path):
         "training.num_eval_episodes": 0,
         "logging.terminal": False,
     }
-<<<<<<< HEAD
     result = train(load_config(PRESETS[script], overrides))
-    ours = CheckpointManager(result.run_dir).load_latest({"policy"}).parts["policy"]["network"]
-=======
-    result = train(load_config(preset_of(algo), overrides))
     ours = flatten(CheckpointManager(result.run_dir).load_latest({"policy"}).parts["policy"]["network"]).arrays
->>>>>>> worldmodels
     theirs = list(np.load(saved).values())
     assert len(ours) == len(theirs) >= 6
     for (name, weights), expected in zip(ours.items(), theirs, strict=True):
@@ -106,21 +93,17 @@ def test_settings_are_those_of_the_preset(script: str):
     assert settings["num_envs"] == preset["env"]["num_envs"]
     assert settings["total_timesteps"] == preset["training"]["total_timesteps"]
     assert settings.get("buffer_size") == preset["buffer"]["size"]
-<<<<<<< HEAD
-    network, widths = preset["network"]["critic"], [settings["hidden"]] * (1 if "memory_size" in settings else 2)
-    assert list(network["hidden_dims"]) == widths
+    if script == "dreamer_catch":
+        widths = SIZES[hparams["size"]]
+        assert all(settings[name] == asdict(widths)[name] for name in ("deter", "units", "classes", "bins"))
+        assert (settings["latents"], settings["units"]) == (widths.stoch, widths.hidden)
+        return
+    network, layers = preset["network"]["critic"], [settings["hidden"]] * (1 if "memory_size" in settings else 2)
+    assert list(network["hidden_dims"]) == layers
     if "memory_size" in settings:
         assert preset["network"]["actor"] == network
         assert (network["memory"]["type"], network["memory"]["size"]) == ("gru", settings["memory_size"])
         assert preset["env"]["wrappers"][0]["kwargs"]["indices"] == list(settings["seen"])
-=======
-    if algo == "dreamer":
-        widths = SIZES[hparams["size"]]
-        assert all(settings[name] == asdict(widths)[name] for name in ("deter", "units", "classes", "bins"))
-        assert (settings["latents"], settings["units"]) == (widths.stoch, widths.hidden)
-    else:
-        assert list(preset["network"]["critic"]["hidden_dims"]) == [settings["hidden"]] * 2
->>>>>>> worldmodels
 
 
 @pytest.mark.parametrize("script", PRESETS)
