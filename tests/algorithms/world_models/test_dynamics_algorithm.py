@@ -88,6 +88,8 @@ def test_the_score_of_a_run_is_minus_the_error_furthest_ahead(tmp_path: Path) ->
     assert found["open_loop_error_1"] > 0.0
     logged = [json.loads(line) for line in (result.run_dir / "logs" / "metrics.jsonl").read_text().splitlines()]
     assert logged[-1]["eval/open_loop_error_5"] > 0.0
+    dream = rl_training.load(result.run_dir).dream(np.zeros((4, 3), np.float32), np.zeros((9, 1), np.float32))
+    assert dream.predicted["obs"].shape == (16, 10, 3)
     assert rl_training.evaluate(result.run_dir, episodes=3, num_envs=3)["returns"] == found["returns"]
 
 
