@@ -50,7 +50,7 @@ def config(folder: Path, **given: Any) -> dict[str, Any]:
 class Line(Ensemble):
     """Predicts that every step adds the action."""
 
-    def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> Any:
+    def forward(self, obs: torch.Tensor, actions: torch.Tensor, scales: Any = None) -> Any:
         mean = torch.cat([actions, torch.zeros_like(actions)], dim=-1)
         return mean, torch.full_like(mean, -30.0), torch.full(mean.shape[:-1], -30.0)
 
