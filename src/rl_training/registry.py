@@ -306,7 +306,7 @@ class RegistryView(Mapping[str, Any]):
 
 ALGORITHMS = (
     *("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq"),
-    *("pets", "mbpo", "dreamer", "planet"),
+    *("pets", "mbpo", "dreamer", "planet", "dynamics"),
 )
 algorithms = Registry(
     "algorithm",

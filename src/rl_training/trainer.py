@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from rl_training.assembly.algorithm import resolve_algorithm
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.callbacks import speaks
 from rl_training.assembly.devices import pinned_threads
@@ -45,9 +46,10 @@ from rl_training.system.signals import StopSignals, requeue_under_slurm
 from rl_training.system.terminal_text import printable
 from rl_training.training.callbacks import HandlesFailure
 from rl_training.training.loop import Trainer
+from rl_training.training.off_policy import OffPolicyTrainer
 from rl_training.training.summary import final_metrics, finished_text, summary_text
 from rl_training.trust.consent import given_by_user
-from rl_training.types import ConfigError, RLTrainingError
+from rl_training.types import CheckpointError, ConfigError, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
@@ -87,8 +89,9 @@ def train(
     `fields` change the config, by short form (`seed=3, total_timesteps=10_000`), section (`env={"num_envs": 8}`) or
     dotted path (`**{"hparams.clip_coef": 0.1}`). `env_fn` makes your environment without registering it, `callbacks`
     are objects of yours, or names and mappings as in a config; both must be given again to a resume.
-    `init_from` is "RUN[:STEP]": start from that run's policy. `group` and `sweep` name what the run belongs to,
-    `source` and `argv` are recorded. `signals` stops a run in a thread.
+    `init_from` is "RUN[:STEP]": start from that run's policy, or with algo dynamics learn from its replay rows.
+    `group` and `sweep` name what the run belongs to, `source` and `argv` are recorded. `signals` stops a
+    run in a thread.
     """
     objects, named = split_callbacks(callbacks)
     resolved = resolved_config(cfg, {**fields, **({"callbacks": named} if named else {})})
@@ -146,6 +149,8 @@ def resume(
         with pinned_threads(cfg.training.num_threads, cfg.backend), closing(build_trainer(cfg, env_fn)) as trainer:
             users = user_parts(cfg, callbacks, env_fn)
             match_spaces(trainer, directory)
+            if recorded.get("parent") and isinstance(trainer, OffPolicyTrainer) and learns_from_given_rows(cfg):
+                trainer.close_replay()
             record_first_budget(directory, first)
             if total_timesteps is not None:
                 directory.update_info(total_timesteps=total_timesteps)
@@ -353,9 +358,21 @@ def show(text: str, cfg: TrainConfig) -> None:
 
 
 def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
-    """Load the policy of another run, its newest or the given step; everything else starts fresh."""
+    """Load the policy of another run, its newest or the given step, or its replay rows where the algorithm learns from
+    those; everything else starts fresh."""
     start = parse_run_step(init_from)
     source = RunDir.open(start.run, cfg.output_dir)
+    if isinstance(trainer, OffPolicyTrainer) and learns_from_given_rows(cfg):
+        try:
+            trainer.learn_from(CheckpointManager(source.path).load(start.checkpoint, {"buffer"}).parts["buffer"])
+        except CheckpointError as error:
+            raise ConfigError(f"--init-from {init_from}: that run has no replay rows for this one: {error}") from error
+        return
     checkpoint = CheckpointManager(source.path).load(start.checkpoint, parts={"policy"})
     with fitting(f"--init-from {init_from}: that policy", "it needs the network and the spaces of that run"):
         trainer.parts()["policy"].load_state_dict(checkpoint.parts["policy"])
+
+
+def learns_from_given_rows(cfg: TrainConfig) -> bool:
+    """Whether `--init-from` gives the algorithm replay rows instead of a policy."""
+    return resolve_algorithm(cfg)[0].init_from == "replay"

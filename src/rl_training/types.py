@@ -284,6 +284,15 @@ class Dream:
     """Keys that are images."""
 
 
+@runtime_checkable
+class JudgesEpisodes(Protocol):
+    """A policy that evaluations rate by something else than rewards: a model of the environment by its predictions."""
+
+    def judge(self, obs: Obs, actions: Array) -> dict[str, float]:
+        """Numbers that an evaluation records of an episode of T + 1 observations and T actions, as the environment took
+        them. `score` stands in place of the return; any of them may be NaN."""
+
+
 @dataclass(slots=True)
 class Progress:
     """How far a run is, over all environments. Live: algorithms read it, only the trainer writes it."""

@@ -14,8 +14,8 @@ from rl_training.testing import ENVIRONMENTS, check_algorithm
 from rl_training.types import Stateful
 
 BUILTIN = [name for name in algorithms.names() if algorithms.is_builtin(name)]
-WORLD_MODELS = ("dreamer", "planet")
-"""They have no `network` section and do not normalise: see test_world_model_conformance.py."""
+WORLD_MODELS = ("dreamer", "planet", "dynamics", "pets", "mbpo")
+"""They do not normalise, and most have no `network` section: see test_world_model_conformance.py."""
 NAMES = [name for name in BUILTIN if builtin_spec(name).build is not None and name not in WORLD_MODELS]
 NORMALIZED = {"env": {"normalize_obs": True, "normalize_reward": True}}
 

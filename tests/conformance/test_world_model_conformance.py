@@ -52,3 +52,41 @@ def test_planet_conforms_with_every_kind_of_dynamics(kind: str) -> None:
 def test_dreamer_conforms_with_pixels() -> None:
     config = {"env": {"kwargs": {"obs": "pixels"}}}
     assert check_algorithm("dreamer", environments=["RLProbe/Catch-v0"], hparams=DREAMER, config=config).trained_on
+
+
+ENSEMBLE = {"kwargs": {"members": 2, "hidden": 8, "layers": 1}}
+PETS = {
+    "batch_size": 4,
+    "learning_starts": 16,
+    "plan_horizon": 2,
+    "candidates": 4,
+    "elites": 2,
+    "iterations": 2,
+    "dynamics": ENSEMBLE,
+}
+MBPO = {"batch_size": 8, "learning_starts": 16, "updates_per_step": 1, "real_updates": 4, "dynamics": ENSEMBLE}
+
+
+@pytest.mark.parametrize(("algo", "hparams"), [("pets", PETS), ("mbpo", {**MBPO, "rollout_steps": 2})])
+def test_pets_and_mbpo_conform_on_vectors_with_bounded_actions(algo: str, hparams: dict[str, Any]) -> None:
+    network = {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8]}}
+    report = check_algorithm(algo, hparams=hparams, config={"network": network} if algo == "mbpo" else {})
+    assert set(report.trained_on) | set(report.refused) == set(ENVIRONMENTS)
+    assert "Pendulum-v1" in report.trained_on
+    assert "one vector of real numbers" in report.refused["RLProbe/DictObs-v0"]
+    assert "needs Box actions" in report.refused["CartPole-v1"]
+
+
+@pytest.mark.parametrize("kind", ["rssm", "stochastic", "deterministic"])
+def test_dynamics_conform_on_every_kind_of_space(kind: str) -> None:
+    hparams = {**SMALL, "dynamics": {"type": kind}}
+    environments = list(ENVIRONMENTS) if kind == "rssm" else ["Pendulum-v1"]
+    report = check_algorithm("dynamics", hparams=hparams, environments=environments)
+    assert "Pendulum-v1" in report.trained_on
+    if kind == "rssm":
+        assert set(report.refused) == {"RLProbe/MultiDiscrete-v0", "RLProbe/MultiBinary-v0", "RLProbe/MaskedArms-v0"}
+
+
+def test_dynamics_conform_with_an_ensemble() -> None:
+    hparams = {**SMALL, "dynamics": {"type": "ensemble", **ENSEMBLE}}
+    assert check_algorithm("dynamics", environments=["Pendulum-v1"], hparams=hparams).trained_on

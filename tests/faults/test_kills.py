@@ -116,15 +116,25 @@ def test_killed_before_there_is_a_run(shell: Shell, folder: Path, point: str) ->
     assert "is not a run: it has no run.json" in refused.err()
 
 
+ENSEMBLE: dict[str, object] = {
+    "hparams.n_step": 1,
+    "hparams.dynamics.kwargs": {"members": 2, "hidden": 8, "layers": 1},
+    "buffer.type": "replay",
+    "env.normalize_obs": False,
+    "env.normalize_reward": False,
+}
+PLANNING = {f"hparams.{name}": value for name, value in (("candidates", 8), ("elites", 2), ("plan_horizon", 3))}
+
+
 def other_settings(algo: str) -> list[str]:
     """Five train steps with a checkpoint after each; what learns from replay wraps around its buffer meanwhile."""
     if builtin_spec(algo).kind != "off_policy":
         small = {"algo": algo, "env_id": "CartPole-v1", "training.total_timesteps": 5 * ROLLOUT}
         settings = flags(small, {"training.checkpoint_frequency": ROLLOUT})
         return [word for word in settings if not word.startswith("--hparams.num_epochs")]
-    if algo in ("dreamer", "planet"):
+    if algo in ("dreamer", "planet", "dynamics"):
         return [word for word in flags(world_model_settings(algo)) if not word.startswith("--hparams.num_")]
-    replay = {
+    replay: dict[str, object] = {
         "algo": algo,
         "env_id": "CartPole-v1" if algo in ("dqn", "sac") else "Pendulum-v1",
         "hparams.learning_starts": 64,
@@ -136,15 +146,16 @@ def other_settings(algo: str) -> list[str]:
         "training.total_timesteps": 5 * BLOCK_ENV_STEPS,
         "training.checkpoint_frequency": BLOCK_ENV_STEPS,
     }
+    if algo in ("pets", "mbpo"):
+        replay |= ENSEMBLE | (PLANNING if algo == "pets" else {"hparams.real_updates": 20})
     return [word for word in flags(replay) if not word.startswith("--hparams.num_")]
 
 
 def world_model_settings(algo: str) -> dict[str, object]:
     """Sequences of four steps with stored states; a model of a few thousand weights, a search of a few candidates."""
     widths = {"deter": 16, "hidden": 8, "stoch": 4, "classes": 4, "units": 8, "layers": 1, "bins": 21}
-    own = (
-        {"candidates": 8, "elites": 2, "iterations": 2, "plan_horizon": 3} if algo == "planet" else {"imagine_last": 2}
-    )
+    search = {"candidates": 8, "elites": 2, "iterations": 2, "plan_horizon": 3}
+    own = {"planet": search, "dreamer": {"imagine_last": 2}, "dynamics": {}}[algo]
     hparams = {"batch_size": 4, "sequence_length": 4, "train_ratio": 2, "learning_starts": 64, "size": "custom", **own}
     return {
         "algo": algo,

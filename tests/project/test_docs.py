@@ -128,12 +128,16 @@ def test_python_examples_name_what_exists(page: Path) -> None:
                 assert hasattr(rl_training, node.attr), f"rl_training.{node.attr} does not exist"
 
 
+LATENT = ("dreamer", "planet", "dynamics")
+"""Algorithms that learn a latent world model."""
+
+
 @pytest.mark.parametrize("algo", algorithms.names())
 def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     """A short run on Box actions, which log the most; in JAX where there is no torch twin."""
     spec = builtin_spec(algo)
     replay: dict[str, Any] = {"learning_starts": 8, "batch_size": 4, "updates_per_step": 0.5}
-    if algo in ("dreamer", "planet"):  # long enough sequences for the errors of predictions
+    if algo in LATENT:  # long enough sequences for the errors of predictions
         widths = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 2, "units": 8, "layers": 1, "depth": 1, "bins": 5}
         replay = {"size": "custom", "custom": widths, "learning_starts": 8, "batch_size": 2, "sequence_length": 4}
         replay |= {"train_ratio": 2} | ({"candidates": 4, "elites": 2, "iterations": 1} if algo == "planet" else {})
@@ -142,9 +146,9 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
         "backend": "jax" if spec.build is None else "torch",
         "env_id": "CartPole-v1" if algo in ("dqn", "pqn") else "Pendulum-v1",
         "output_dir": str(tmp_path),
-        "env": {"num_envs": 2, "max_episode_steps": 30 if algo in ("dreamer", "planet") else 8},
+        "env": {"num_envs": 2, "max_episode_steps": 30 if algo in LATENT else 8},
         "hparams": replay if spec.kind == "off_policy" else {"num_steps": 8},
-        "training": {"total_timesteps": 64 if algo in ("dreamer", "planet") else 32, "num_eval_episodes": 1},
+        "training": {"total_timesteps": 64 if algo in LATENT else 32, "num_eval_episodes": 1},
         "logging": {"terminal": False, "tensorboard": False},
     }
     rows = (Path(rl_training.train(cfg).run_dir) / "logs" / "metrics.jsonl").read_text().splitlines()

@@ -56,6 +56,8 @@ class AlgorithmSpec:
     """One line for `rl algorithms`."""
     network: Mapping[str, Any] = field(default_factory=dict)
     """The `network` section where the config says nothing else."""
+    init_from: Literal["policy", "replay"] = "policy"
+    """What `--init-from RUN` takes from that run: its policy, or the rows of its replay buffer, to learn from those."""
 
 
 @dataclass(frozen=True)

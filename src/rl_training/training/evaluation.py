@@ -6,7 +6,7 @@ share the work. Environments are plain single ones, so every suite and every cla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from rl_training.numerics.stable import iqm
 from rl_training.seeding import episode_noise, episode_seed, stream
-from rl_training.types import Array, Carry, Obs, Policy
+from rl_training.types import Array, Carry, JudgesEpisodes, Obs, Policy
 
 MAX_SLOTS = 25
 """Default limit on the environments of an evaluation, which one call of the policy serves."""
@@ -36,13 +36,16 @@ class EvalResult:
     """Frames of the first episode, if it was recorded."""
     fps: float = 30.0
     """The environment's own frame rate."""
+    judged: Mapping[str, Array] = field(default_factory=dict)
+    """What a policy that judges episodes itself says of each, by name; its scores are the returns."""
 
     def followed_by(self, later: EvalResult) -> EvalResult:
         """These episodes and those of `later`, as one result."""
         returns = np.concatenate([self.returns, later.returns])
         lengths = np.concatenate([self.lengths, later.lengths])
         successes = np.concatenate([self.successes, later.successes])
-        return EvalResult(returns, lengths, successes, self.frames, self.fps)
+        judged = {name: np.concatenate([values, later.judged[name]]) for name, values in self.judged.items()}
+        return EvalResult(returns, lengths, successes, self.frames, self.fps, judged)
 
     def metrics(self) -> dict[str, float]:
         values = {
@@ -55,7 +58,8 @@ class EvalResult:
         }
         if not np.isnan(self.successes).all():
             values["success_rate"] = float(np.nanmean(self.successes))
-        return values
+        known = {name: numbers for name, numbers in self.judged.items() if not np.isnan(numbers).all()}
+        return values | {name: float(np.nanmean(numbers)) for name, numbers in known.items()}
 
 
 class EpisodeSlot:
@@ -108,6 +112,7 @@ def evaluate_policy(
     returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
     successes = np.full(episodes, np.nan)
     frames: list[Array] = []
+    verdicts = Verdicts(policy, episodes)
     actor = BatchActor(policy, count, seed) if deterministic else EpisodeActor(policy, count, seed)
     try:
         for slot in slots:
@@ -119,13 +124,14 @@ def evaluate_policy(
             actions = actor.act(slots, active)
             for index, action in zip(tuple(active), actions, strict=True):
                 slot = slots[index]
+                verdicts.watch(slot, action)
                 final_info = slot.step(action)
                 if record and slot.episode == first:
                     frames.append(np.asarray(slot.env.render()))
                 if final_info is None:
                     continue
                 row = slot.episode - first
-                returns[row], lengths[row] = slot.total, slot.length
+                returns[row], lengths[row] = verdicts.score(slot, row), slot.length
                 success = final_info.get("is_success", final_info.get("success"))
                 if success is not None:
                     successes[row] = float(success)
@@ -135,7 +141,36 @@ def evaluate_policy(
         for slot in slots:
             slot.env.close()
     fps = float(slots[0].env.metadata.get("render_fps", 30.0))
-    return EvalResult(returns, lengths, successes, frames, fps)
+    return EvalResult(returns, lengths, successes, frames, fps, verdicts.numbers)
+
+
+class Verdicts:
+    """Scores of episodes: their returns, or what a policy that judges episodes itself makes of them."""
+
+    def __init__(self, policy: Policy, episodes: int) -> None:
+        self.judge = policy if isinstance(policy, JudgesEpisodes) else None
+        self.episodes = episodes
+        self.numbers: dict[str, Array] = {}
+        self.seen: dict[int, list[Any]] = {}
+        """Observations of the episodes in progress, by their numbers, and what was done there."""
+        self.done: dict[int, list[Any]] = {}
+
+    def watch(self, slot: EpisodeSlot, action: Any) -> None:
+        """Remember an observation and what is done there, where the episode is judged."""
+        if self.judge is not None:
+            self.seen.setdefault(slot.episode, []).append(copied(slot.obs))
+            self.done.setdefault(slot.episode, []).append(np.array(action))
+
+    def score(self, slot: EpisodeSlot, row: int) -> float:
+        """The score of an episode that has ended; `row` is its place among all."""
+        if self.judge is None:
+            return slot.total
+        seen, done = self.seen.pop(slot.episode), self.done.pop(slot.episode)
+        verdict = self.judge.judge(stack_obs([*seen, slot.obs]), np.array(done))
+        for name, number in verdict.items():
+            if name != "score":
+                self.numbers.setdefault(name, np.full(self.episodes, np.nan))[row] = number
+        return verdict["score"]
 
 
 class BatchActor:
@@ -177,6 +212,11 @@ class EpisodeActor:
             self.carries[index] = result.carry
             actions.append(result.env_actions[0])
         return actions
+
+
+def copied(obs: Any) -> Any:
+    """An observation that the environment cannot change any more."""
+    return {name: np.array(part) for name, part in obs.items()} if isinstance(obs, dict) else np.array(obs)
 
 
 def stack_obs(rows: list[Any]) -> Obs:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from rl_training.data.given_rows import given_rows
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.guards import Guard
 from rl_training.hparams.off_policy import ReplaySchedule, block_steps
@@ -19,7 +20,7 @@ from rl_training.training.collector import Collector, CollectStats
 from rl_training.training.contract import ReplayTerms
 from rl_training.training.host import HostTrainer
 from rl_training.training.loop import RunSettings
-from rl_training.types import Algorithm, Batch, Carry, Metrics, Obs, Stateful, TransitionSink, VectorStep
+from rl_training.types import Algorithm, Batch, Carry, Metrics, Obs, StateDict, Stateful, TransitionSink, VectorStep
 
 SMALLEST_PRIORITY = 1e-6
 """Added to every error, so that transitions without one can still be drawn (Schaul et al. 2016, section 3.3)."""
@@ -45,13 +46,20 @@ class Sink:
     replay: Replay
     guard: Guard
     block: RolloutBuffer | None = None
+    is_closed: bool = False
+    """Whether nothing is added to the buffer: a model learns from the rows of another run."""
+
+    def close(self) -> None:
+        """Add nothing to the buffer from now on; steps are still checked."""
+        self.is_closed = True
 
     def begin(self, obs: Obs, carry: Carry) -> None:
         """Transitions are stored one by one, so there is nothing to begin."""
 
     def store(self, step: VectorStep) -> None:
         self.guard.check_step(step)
-        self.replay.store(step)
+        if not self.is_closed:
+            self.replay.store(step)
         if self.block is not None:
             self.block.store(step)
 
@@ -99,6 +107,15 @@ class OffPolicyTrainer(HostTrainer):
         if self.sink.block is not None:
             self.algorithm.observe(self.sink.block.as_batch())
         return {**self.finish_step(totals, mean_metrics(learnt)), "buffer/size": len(self.buffer)}
+
+    def learn_from(self, rows: StateDict) -> None:
+        """Learn from the saved replay rows of another run; see `close_replay`."""
+        self.buffer.load_state_dict(given_rows(rows, self.buffer.state_dict()))
+        self.close_replay()
+
+    def close_replay(self) -> None:
+        """Add nothing to the replay buffer from now on; a resumed run that was given its rows is told so again."""
+        self.sink.close()
 
     def learn(self) -> Metrics:
         """One update; nothing happens while the buffer is still empty."""

@@ -25,7 +25,13 @@ from rl_training.types import RunError
 def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
     """A run of 96 env steps with a checkpoint at every block."""
     on_policy = {"num_steps": 16}
-    replay = {"learning_starts": 16, "batch_size": 8, "updates_per_step": 0.25}
+    replay: dict[str, Any] = {"learning_starts": 16, "batch_size": 8, "updates_per_step": 0.25}
+    if algo in ("dreamer", "planet", "dynamics"):
+        widths = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 2, "units": 8, "layers": 1, "depth": 1, "bins": 5}
+        replay = {"learning_starts": 16, "batch_size": 2, "sequence_length": 4, "train_ratio": 2, "size": "custom"}
+        replay["custom"] = widths
+    if algo in ("planet", "pets"):
+        replay |= {"candidates": 4, "elites": 2, "iterations": 1, "plan_horizon": 3}
     return {
         **tiny(folder),
         "algo": algo,

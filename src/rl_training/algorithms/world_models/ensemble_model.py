@@ -12,8 +12,16 @@ from torch import Tensor
 from rl_training.build_context import BuildContext
 from rl_training.dynamics.base import build_dynamics
 from rl_training.dynamics.ensemble import Ensemble, EnsembleRows
+from rl_training.hparams.ensembles import supports_vectors
 from rl_training.hparams.world_models import DynamicsConfig
 from rl_training.types import Batch, BoxSpec, ConfigError
+
+
+def check_vectors(ctx: BuildContext) -> None:
+    """ConfigError where observations are not vectors or actions not bounded, for a choice made by `hparams`."""
+    refusal = supports_vectors(ctx.observation_space, ctx.action_space)
+    if refusal is not None:
+        raise ConfigError(f"an ensemble does not fit this environment: {refusal}")
 
 
 def build_ensemble(ctx: BuildContext, cfg: DynamicsConfig, rng: np.random.Generator) -> Ensemble:

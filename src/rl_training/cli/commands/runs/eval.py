@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+OPEN_LOOP = "open_loop_error_"
+"""Errors of a model's predictions so many steps ahead, where the algorithm is `dynamics`."""
+
+
 def read_checkpoint(typed: str) -> int | str:
     """`latest`, `best` or a number of env steps."""
     if typed not in ("latest", "best") and not typed.isdecimal():
@@ -97,12 +101,18 @@ def score_text(result: dict[str, Any]) -> str:
     """The result of an evaluation in a few lines."""
     how = "greedy" if result["deterministic"] else "stochastic"
     episodes = result["episodes"]
+    word = "score" if any(name.startswith(OPEN_LOOP) for name in result) else "return"
     return (
         f"{result['run']}\n"
         f"checkpoint {result['checkpoint']} at {result['env_steps']:,} env steps; "
         f"{episodes} {how} episodes, seed {result['seed']}\n"
-        + bold(f"return {number_text(result['return_mean'])} +- {number_text(result['return_std'])}")
+        + bold(f"{word} {number_text(result['return_mean'])} +- {number_text(result['return_std'])}")
         + f"  (IQM {number_text(result['return_iqm'])}, length {result['length_mean']:.1f})"
+        + "".join(
+            f"\n{name.replace('_', ' ')} {number_text(value)}"
+            for name, value in result.items()
+            if name.startswith(OPEN_LOOP)
+        )
         + (f"\nvideo {result['video']}" if "video" in result else "")
     )
 

@@ -33,7 +33,10 @@ class TrainOptions(ConfigOptions):
         "a quick run of a few rollouts with every check on and a close look at each update", section=LOOK
     )
     init_from: str | None = text(
-        "start from the weights of another run, at a step if given", "RUN[:STEP]", section=LOOK, values="runs"
+        "start from the weights of another run, at a step if given; --algo dynamics learns from its replay rows",
+        "RUN[:STEP]",
+        section=LOOK,
+        values="runs",
     )
     resume: str | None = text(
         "continue RUN exactly where it stopped; only --total-timesteps may change", "RUN", section=LOOK, values="runs"
