@@ -1,6 +1,6 @@
 """Dreamer on Catch in one file: torch, NumPy and Gymnasium, nothing of this package.
 
-    python examples/dreamer_catch_reference.py --total-timesteps 16000
+    python examples/dreamer_catch_reference.py --total-timesteps 24000
 
 It gives the weights of the package's own run bit for bit:
 
@@ -33,7 +33,7 @@ class Settings:
     """The preset dreamer/catch, and the widths of its size `mini`."""
 
     seed: int = 1
-    total_timesteps: int = 16_000
+    total_timesteps: int = 24_000
     num_envs: int = 4
     buffer_size: int = 50_000
     batch_size: int = 16  # sequences
@@ -44,8 +44,8 @@ class Settings:
     imagine_last: int = 8  # imagine from the last so many steps of each sequence
     horizon: int = 50  # discount 1 - 1 / horizon
     return_lambda: float = 0.95
-    ent_coef: float = 3e-4
-    learning_rate: float = 1e-3
+    ent_coef: float = 3e-3
+    learning_rate: float = 2e-3
     warmup_updates: int = 100
     agc: float = 0.3
     kl_dynamics: float = 1.0

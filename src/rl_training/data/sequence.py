@@ -52,7 +52,8 @@ def arrivals(batch: dict[str, Any]) -> dict[str, Any]:
     row = np.minimum(row, length - 1)
 
     def at(values: Array) -> Array:
-        return values[np.arange(len(values))[:, None], row]
+        found: Array = values[np.arange(len(values))[:, None], row]
+        return found
 
     reset = at(first) & (time == at(ends) - 2)
     goes_on = filled & ~reset

@@ -7,7 +7,7 @@ import pytest
 import torch
 from dreamer_cases import IMAGE, box, rows, small
 
-from rl_training.algorithms.world_models.dreams import foresee, open_loop_errors, shown
+from rl_training.algorithms.world_models.dreams import foresee, open_loop_errors
 from rl_training.numerics.symlog import symexp
 from rl_training.types import ConfigError, DictSpec
 
@@ -85,4 +85,4 @@ def test_reconstructions_of_the_context_do_not_depend_on_what_follows() -> None:
     np.testing.assert_allclose(short.predicted["obs"], long.predicted["obs"][:, :3], rtol=1e-5)
     assert np.isfinite(symexp(long.predicted["obs"])).all()
     steps = dreamer.prepare(rows(dreamer))
-    assert len(shown(steps, 2).rewards) == 2
+    assert len(steps.part(slice(2)).rewards) == 2

@@ -67,7 +67,8 @@ class DiscreteActions:
         return F.one_hot(actions.long(), self.size).to(torch.float32)
 
     def as_stored(self, numbers: Array) -> Array:
-        return numbers.argmax(-1)
+        chosen: Array = numbers.argmax(-1)
+        return chosen
 
 
 class RealActions:

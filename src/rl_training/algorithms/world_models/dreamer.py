@@ -160,10 +160,12 @@ class Dreamer(WorldModelLearner):
         recent = {name: value[last] for name, value in seen.states.items()}
         imagined = self.imagine(rows_of({name: value.detach() for name, value in recent.items()}))
         behaviour, returns, metrics = self.behaviour_losses(imagined, steps.valid[last].flatten())
-        replayed = Arrivals(steps.obs, *(column[last] for column in steps[1:-1]), steps.start)
         features = dynamics.read(recent)
         bootstrap = returns[0].view(features.shape[:2])
-        losses |= {**behaviour, "replay_value_loss": hp.replay_critic * self.replay_loss(features, replayed, bootstrap)}
+        losses |= {
+            **behaviour,
+            "replay_value_loss": hp.replay_critic * self.replay_loss(features, steps.part(last), bootstrap),
+        }
         return losses, metrics
 
     def imagine(self, state: State) -> Imagined:

@@ -29,20 +29,13 @@ def foresee(model: WorldModel, steps: Arrivals, context: int, rng: np.random.Gen
         shape = (count, rows, dynamics.noise_size)
         return torch.as_tensor(rng.random(shape, dtype=np.float32), device=device) if dynamics.noise_size else None
 
-    tokens = model.encode(shown(steps, context).obs)
+    tokens = model.encode(steps.part(slice(context)).obs)
     seen = dynamics.observe(steps.start, steps.actions[:context], tokens, steps.is_first[:context], noise(context))
     features = [dynamics.read(seen.states)]
     if length > context:
         last: State = {name: value[-1] for name, value in seen.states.items()}
         features.append(dynamics.read(dynamics.imagine(last, steps.actions[context:], noise(length - context))))
     return torch.cat(features)
-
-
-def shown(steps: Arrivals, count: int) -> Arrivals:
-    """The first `count` steps."""
-    obs = steps.obs
-    first = {name: value[:count] for name, value in obs.items()} if isinstance(obs, dict) else obs[:count]
-    return Arrivals(first, *(column[:count] for column in steps[1:-1]), steps.start)
 
 
 def open_loop_errors(
@@ -54,7 +47,9 @@ def open_loop_errors(
     length, rows = features.shape[:2]
     with torch.no_grad():
         errors = model.decoder.loss(features.flatten(0, 1), flat(steps.obs)).view(length, rows)
-    size = sum(int(np.prod(value.shape[1:])) for value in model.decoder.targets(flat(shown(steps, 1).obs)).values())
+    size = sum(
+        int(np.prod(value.shape[1:])) for value in model.decoder.targets(flat(steps.part(slice(1)).obs)).values()
+    )
     unbroken = (1.0 - steps.is_first) * steps.valid
     found = {}
     for k in horizons:
@@ -84,14 +79,8 @@ def dream(model: WorldModel, steps: Arrivals, context: int, samples: int, rng: n
 
 def repeated(steps: Arrivals, count: int) -> Arrivals:
     """Steps (T, 1, ...) as (T, count, ...)."""
-
-    def many(value: Tensor) -> Tensor:
-        return value.expand(-1, count, *value.shape[2:])
-
-    obs = steps.obs
     start = {name: value.expand(count, *value.shape[1:]) for name, value in steps.start.items()}
-    everywhere = {name: many(value) for name, value in obs.items()} if isinstance(obs, dict) else many(obs)
-    return Arrivals(everywhere, *(many(column) for column in steps[1:-1]), start)
+    return steps.mapped(lambda column: column.expand(-1, count, *column.shape[2:]))._replace(start=start)
 
 
 def in_units(layout: ObservationFormat, name: str, value: Tensor, shape: tuple[int, int]) -> Array:

@@ -31,7 +31,8 @@ def view(parameter: Any) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-x))
+    result: Array = 1.0 / (1.0 + np.exp(-x))
+    return result
 
 
 def silu_norm(norm: RMSNorm) -> Layer:
@@ -40,8 +41,9 @@ def silu_norm(norm: RMSNorm) -> Layer:
 
     def run(x: Array) -> Array:
         mean_square = np.einsum("ni,ni->n", x, x) / size + np.float32(RMS_EPS)
-        normed = x * (1.0 / np.sqrt(mean_square))[:, None] * scale
-        return normed / (1.0 + np.exp(-normed))
+        normed: Array = x * (1.0 / np.sqrt(mean_square))[:, None] * scale
+        silu: Array = normed / (1.0 + np.exp(-normed))
+        return silu
 
     return run
 
@@ -81,13 +83,15 @@ def mixed_probabilities(logits: Array, unimix: float) -> Array:
     """(1 - unimix) softmax(logits) + unimix / classes over the last axis."""
     exponents = np.exp(logits - logits.max(-1, keepdims=True))
     probs = exponents / exponents.sum(-1, keepdims=True)
-    return (1.0 - unimix) * probs + np.float32(unimix / logits.shape[-1])
+    mixed: Array = (1.0 - unimix) * probs + np.float32(unimix / logits.shape[-1])
+    return mixed
 
 
 def sampled_class(probs: Array, uniform: Array | None) -> Array:
     """Class numbers by the inverse of the cumulative distribution; without noise the most likely ones."""
     if uniform is None:
-        return probs.argmax(-1)
+        likely: Array = probs.argmax(-1)
+        return likely
     number: Array = (np.cumsum(probs[..., :-1], -1) < uniform[..., None]).sum(-1)
     return number
 
@@ -101,9 +105,10 @@ class NumpyActing:
         self.format, self.actions = model.encoder.format, actions
         self.encode = mlp(cast(NormedMLP, model.encoder.vector))
         core, posterior = rssm.core, rssm.posterior_head
+        from_latent = cast(NormedLayer, core.from_latent)
         self.from_deter, self.from_action = normed_layer(core.from_deter), normed_layer(core.from_action)
-        self.latent_rows, self.latent_bias = view(core.from_latent.linear.weight).T, view(core.from_latent.linear.bias)
-        self.latent_norm, self.core_norm = silu_norm(core.from_latent.norm), silu_norm(core.norm)
+        self.latent_rows, self.latent_bias = view(from_latent.linear.weight).T, view(from_latent.linear.bias)
+        self.latent_norm, self.core_norm = silu_norm(from_latent.norm), silu_norm(core.norm)
         self.shared, self.core_bias = view(core.shared), view(core.bias)
         self.recurrence = block_product(view(core.recurrent))
         self.gates, self.gate_bias = block_product(view(core.gates.weight)), view(core.gates.bias)
@@ -141,7 +146,8 @@ class NumpyActing:
         gates = raw.reshape(len(deter), self.blocks, 3, -1)
         reset, candidate, update = (gates[:, :, i].reshape(len(deter), -1) for i in range(3))
         update = sigmoid(update - 1.0)
-        return update * np.tanh(sigmoid(reset) * candidate) + (1.0 - update) * deter
+        following: Array = update * np.tanh(sigmoid(reset) * candidate) + (1.0 - update) * deter
+        return following
 
     def choose(self, outputs: Array, noise: Array | None) -> Array:
         """Actions (N, A) as numbers."""
@@ -150,7 +156,8 @@ class NumpyActing:
             return np.eye(self.actions.size, dtype=np.float32)[classes]
         mean, raw = np.split(outputs, 2, axis=1)
         mean = np.tanh(mean)
-        return mean if noise is None else mean + (0.9 * sigmoid(raw + 2.0) + 0.1) * noise
+        actions: Array = mean if noise is None else mean + (0.9 * sigmoid(raw + 2.0) + 0.1) * noise
+        return actions
 
 
 def fits(model: WorldModel, actions: ActionDistribution, device: str) -> bool:

@@ -6,7 +6,8 @@ it and the action that led there. Tensors are (T, B, ...), time first.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +40,18 @@ class Arrivals(NamedTuple):
     """1 where there is a step, 0 in the few places at the end of a sequence that no replayed row fills."""
     start: State
     """State before the first step, (B, ...)."""
+
+    def part(self, times: slice) -> Arrivals:
+        """The steps of some times; `start` stays as it is."""
+        return self.mapped(lambda column: column[times])
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Arrivals:
+        """The same steps with every column (T, B, ...) changed; `start` stays as it is."""
+        obs = self.obs
+        seen = {name: change(value) for name, value in obs.items()} if isinstance(obs, dict) else change(obs)
+        others = ("actions", "rewards", "is_first", "is_last", "is_terminal", "valid")
+        columns: dict[str, Any] = {name: change(getattr(self, name)) for name in others}
+        return self._replace(obs=seen, **columns)
 
 
 # -- the mathematics --------------------------------------------------------------------------------------------------
@@ -89,7 +102,8 @@ class WorldModel(nn.Module):
     def encode(self, obs: TensorObs) -> Tensor:
         """Tokens (T, B, E) of observations (T, B, ...)."""
         leaf = next(iter(obs.values())) if isinstance(obs, dict) else obs
-        return self.encoder(flat(obs)).view(*leaf.shape[:2], -1)
+        tokens: Tensor = self.encoder(flat(obs))
+        return tokens.view(*leaf.shape[:2], -1)
 
     def observe(self, steps: Arrivals, noise: Tensor | None) -> Observed:
         """States after each step of replayed sequences, with what was believed before and after seeing it."""
@@ -130,7 +144,7 @@ class WorldModel(nn.Module):
             state = {name: value.unflatten(0, shape) for name, value in rows.items()}
             weights = weights[: shape[0]] * (1.0 - steps.is_first[k:]) * steps.valid[k:]
             features = self.dynamics.read(rows)
-            errors = self.decoder.loss(features, flat(later(steps.obs, k)))
+            errors = self.decoder.loss(features, flat(steps.part(slice(k, None)).obs))
             predicted = F.log_softmax(self.reward(features), dim=-1)
             errors = errors + hp.reward_scale * two_hot_loss(predicted, steps.rewards[k:].flatten(), self.bins)
             total, count = total + (weights.flatten() * errors).sum(), count + weights.sum()
@@ -142,8 +156,3 @@ def flat(obs: TensorObs) -> TensorObs:
     if isinstance(obs, dict):
         return {name: value.flatten(0, 1) for name, value in obs.items()}
     return obs.flatten(0, 1)
-
-
-def later(obs: TensorObs, start: int) -> TensorObs:
-    """Observations (T, B, ...) from time `start` on."""
-    return {name: value[start:] for name, value in obs.items()} if isinstance(obs, dict) else obs[start:]

@@ -69,4 +69,5 @@ class Catch(gym.Env[Any, Any]):
         if self.obs == "vector":
             return grid.reshape(-1)
         i, j = (np.arange(PIXELS) * side // PIXELS for side in grid.shape)
-        return (grid[i][:, j, None] * 255).astype(np.uint8)
+        image: Array = (grid[i][:, j, None] * 255).astype(np.uint8)
+        return image
