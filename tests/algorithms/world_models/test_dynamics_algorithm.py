@@ -174,6 +174,13 @@ def test_an_ensemble_needs_vectors_and_bounded_actions() -> None:
     assert isinstance(made.policy, JudgesEpisodes)
 
 
+@pytest.mark.parametrize("algo", ["planet", "dreamer"])
+def test_an_ensemble_has_no_latent_state_to_plan_or_imagine_in(algo: str, tmp_path: Path) -> None:
+    hparams = {**SMALL, "dynamics": {"type": "ensemble"}}
+    with pytest.raises(ConfigError, match="'ensemble' predicts observed vectors, not a latent state; take rssm"):
+        rl_training.train(config(tmp_path, algo=algo, hparams=hparams))
+
+
 def test_an_unknown_kind_of_dynamics_is_refused_before_anything_is_built(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown dynamics 'rsm'; did you mean 'rssm'\?"):
         rl_training.train(config(tmp_path, hparams={**SMALL, "dynamics": {"type": "rsm"}}))
