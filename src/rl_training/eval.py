@@ -80,7 +80,7 @@ class SavedPolicy:
         """
         policy = self.policy
         if not isinstance(policy, DreamingPolicy):
-            raise ConfigError(f"a run of '{self.config.algo}' has no world model; take one of dreamer or planet")
+            raise ConfigError(f"a run of '{self.config.algo}' has no world model; take dreamer, planet or dynamics")
         rows, single = as_batch(obs, self.observation_space)
         if single:
             raise ConfigError("dream takes a sequence of observations; give one as obs[None]")

@@ -36,6 +36,20 @@ class EnsembleRows(NamedTuple):
     terminated: Tensor
 
 
+class Draws(NamedTuple):
+    """Noise of one step: normal numbers (..., n + 1) for observation and reward, uniform ones (...) for the end."""
+
+    normal: Tensor
+    uniform: Tensor
+
+
+class Scales(NamedTuple):
+    """Means and standard deviations of the inputs, and of the changes and rewards that are predicted."""
+
+    inputs: tuple[Tensor, Tensor]
+    targets: tuple[Tensor, Tensor]
+
+
 class Standardizer(nn.Module):
     """Running mean and standard deviation of vectors, as buffers: saved with the model, moved by `update` alone."""
 
@@ -103,10 +117,18 @@ class Ensemble(Dynamics):
 
     # -- one step of every member -------------------------------------------------------------------------------------
 
-    def forward(self, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def scales(self) -> Scales:
+        """The running statistics as they are now; a rollout asks once."""
+        return Scales(self.inputs_scale.numbers(), self.targets_scale.numbers())
+
+    def draws_of(self, noise: Tensor) -> Draws:
+        """Uniform `noise` (..., n + 2) in the form that `step` takes."""
+        return Draws(standard_normal(noise[..., : self.size + 1]), noise[..., self.size + 1])
+
+    def forward(self, obs: Tensor, actions: Tensor, scales: Scales | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Rows (E, B, ...), each block for its own member: mean and log-variance (E, B, n + 1) of the standardised
         change and reward, and the logit (E, B) that the episode terminates."""
-        mean, std = self.inputs_scale.numbers()
+        mean, std = (scales or self.scales()).inputs
         x = (torch.cat([obs, actions], dim=-1) - mean) / std
         for layer in self.layers:
             x = F.silu(layer(x))
@@ -116,17 +138,17 @@ class Ensemble(Dynamics):
         bounded = self.highest - F.softplus(self.highest - raw)
         return outputs[..., :size], self.lowest + F.softplus(bounded - self.lowest), outputs[..., -1]
 
-    def step(self, obs: Tensor, actions: Tensor, noise: Tensor | None) -> State:
-        """The next state of rows (E, B, ...), each block by its own member; uniform `noise` is (E, B, n + 2) or None
-        for the most likely outcome."""
-        mean, log_variance, logit = self(obs, actions)
+    def step(self, obs: Tensor, actions: Tensor, draws: Draws | None, scales: Scales | None = None) -> State:
+        """The next state of rows (E, B, ...), each block by its own member; without `draws` the most likely one."""
+        scales = scales or self.scales()
+        mean, log_variance, logit = self(obs, actions, scales)
         ended = torch.sigmoid(logit)
-        if noise is None:
+        if draws is None:
             terminated = ended > 0.5
         else:
-            mean = mean + (0.5 * log_variance).exp() * standard_normal(noise[..., : self.size + 1])
-            terminated = noise[..., -1] < ended
-        centre, scale = self.targets_scale.numbers()
+            mean = mean + (0.5 * log_variance).exp() * draws.normal
+            terminated = draws.uniform < ended
+        centre, scale = scales.targets
         change = mean * scale + centre
         return {
             "obs": obs + change[..., : self.size],
@@ -159,7 +181,7 @@ class Ensemble(Dynamics):
         def by_member(values: Tensor) -> Tensor:
             return values[order].view(self.members, -1, values.shape[-1])
 
-        outcome = self.step(by_member(obs), by_member(actions), by_member(noise[:, :-1]))
+        outcome = self.step(by_member(obs), by_member(actions), self.draws_of(by_member(noise[:, :-1])))
         back = torch.argsort(order[:rows], stable=True)
         return {name: value.flatten(0, 1)[:rows][back] for name, value in outcome.items()}, {}
 

@@ -68,9 +68,9 @@ class BlockGRU(nn.Module):
             x = torch.cat([x, self.from_latent(latent)], dim=1)
         inside = torch.addmm(action_part, x, self.shared[: self.split])
         x = F.silu(self.norm(inside + self._recurrence(deter)))
-        gates = self.gates(x).view(len(x), self.blocks, 3, -1)  # reset, candidate, update, inside each block
-        reset, candidate, update = (part.reshape(len(x), -1) for part in gates.unbind(2))
-        return gated(reset, candidate, update, deter)
+        reset, candidate, update = self.gates.by_block(x).chunk(3, dim=2)  # (G, B, deter / G), inside each block
+        by_block = deter.view(len(x), self.blocks, -1).transpose(0, 1)
+        return gated(reset, candidate, update, by_block).transpose(0, 1).reshape(len(x), -1)
 
     def _recurrence(self, deter: Tensor) -> Tensor:
         if self.blocks == 1:

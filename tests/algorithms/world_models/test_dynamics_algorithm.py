@@ -50,7 +50,7 @@ def config(folder: Path, **given: Any) -> dict[str, Any]:
 class Line(Ensemble):
     """Predicts that every step adds the action."""
 
-    def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> Any:
+    def forward(self, obs: torch.Tensor, actions: torch.Tensor, scales: Any = None) -> Any:
         mean = torch.cat([actions, torch.zeros_like(actions)], dim=-1)
         return mean, torch.full_like(mean, -30.0), torch.full(mean.shape[:-1], -30.0)
 
@@ -88,6 +88,8 @@ def test_the_score_of_a_run_is_minus_the_error_furthest_ahead(tmp_path: Path) ->
     assert found["open_loop_error_1"] > 0.0
     logged = [json.loads(line) for line in (result.run_dir / "logs" / "metrics.jsonl").read_text().splitlines()]
     assert logged[-1]["eval/open_loop_error_5"] > 0.0
+    dream = rl_training.load(result.run_dir).dream(np.zeros((4, 3), np.float32), np.zeros((9, 1), np.float32))
+    assert dream.predicted["obs"].shape == (16, 10, 3)
     assert rl_training.evaluate(result.run_dir, episodes=3, num_envs=3)["returns"] == found["returns"]
 
 
@@ -170,6 +172,13 @@ def test_an_ensemble_needs_vectors_and_bounded_actions() -> None:
     made = build_model(BuildContext(obs, DiscreteSpec(2)), DynamicsHparams())
     assert isinstance(made, LatentModel)
     assert isinstance(made.policy, JudgesEpisodes)
+
+
+@pytest.mark.parametrize("algo", ["planet", "dreamer"])
+def test_an_ensemble_has_no_latent_state_to_plan_or_imagine_in(algo: str, tmp_path: Path) -> None:
+    hparams = {**SMALL, "dynamics": {"type": "ensemble"}}
+    with pytest.raises(ConfigError, match="'ensemble' predicts observed vectors, not a latent state; take rssm"):
+        rl_training.train(config(tmp_path, algo=algo, hparams=hparams))
 
 
 def test_an_unknown_kind_of_dynamics_is_refused_before_anything_is_built(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rl_training.algorithms.world_models.mbpo import MBPO, imagined_transitions
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig, MemoryConfig, NetworkConfig
 from rl_training.dynamics.base import State
-from rl_training.dynamics.ensemble import Ensemble
+from rl_training.dynamics.ensemble import Draws, Ensemble, Scales
 from rl_training.hparams.ensembles import EnsembleConfig
 from rl_training.hparams.mbpo import MBPOConfig
 from rl_training.seeding import Streams
@@ -28,7 +28,7 @@ SIZE = 8
 class Counter(Ensemble):
     """Counts up by 1, earns what it counts, and ends at 3."""
 
-    def step(self, obs: Tensor, actions: Tensor, noise: Tensor | None) -> State:
+    def step(self, obs: Tensor, actions: Tensor, draws: Draws | None, scales: Scales | None = None) -> State:
         after = obs + 1.0
         return {"obs": after, "reward": after[..., 0], "terminated": (after[..., 0] >= 3.0).to(torch.float32)}
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_training.algorithms.world_models.pets import PETS, PLAN, plan_returns
 from rl_training.build_context import BuildContext
 from rl_training.dynamics.base import State
-from rl_training.dynamics.ensemble import Ensemble
+from rl_training.dynamics.ensemble import Draws, Ensemble, Scales
 from rl_training.hparams.ensembles import EnsembleConfig
 from rl_training.hparams.pets import SPEC, PETSConfig
 from rl_training.seeding import Streams
@@ -25,7 +25,7 @@ GOAL = 0.6
 class Sums(Ensemble):
     """Member m earns m + 1 times the first action, moves by it, and ends beyond 1.5."""
 
-    def step(self, obs: Tensor, actions: Tensor, noise: Tensor | None) -> State:
+    def step(self, obs: Tensor, actions: Tensor, draws: Draws | None, scales: Scales | None = None) -> State:
         factors = torch.arange(1.0, self.members + 1)[:, None]
         moved = obs + actions[..., :1]
         ended = (moved[..., 0] > 1.5).to(torch.float32)
@@ -35,7 +35,7 @@ class Sums(Ensemble):
 class Near(Ensemble):
     """Earns most where the action is `GOAL`."""
 
-    def step(self, obs: Tensor, actions: Tensor, noise: Tensor | None) -> State:
+    def step(self, obs: Tensor, actions: Tensor, draws: Draws | None, scales: Scales | None = None) -> State:
         reward = -(actions[..., 0] - GOAL).square()
         return {"obs": obs, "reward": reward, "terminated": torch.zeros_like(reward)}
 

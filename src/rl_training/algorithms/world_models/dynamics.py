@@ -19,6 +19,7 @@ from rl_training.algorithms.sequences import map_obs
 from rl_training.algorithms.world_models.actors import action_distribution
 from rl_training.algorithms.world_models.ensemble_model import check_vectors
 from rl_training.algorithms.world_models.episode_errors import episode_errors, judgement
+from rl_training.algorithms.world_models.latent_policy import LatentPolicy
 from rl_training.algorithms.world_models.learner import WorldModelLearner
 from rl_training.algorithms.world_models.pets import PETS
 from rl_training.algorithms.world_models.world_model import mean_over
@@ -36,7 +37,7 @@ from rl_training.models.world_models.two_hot import symlog
 from rl_training.numerics.encoding import from_bounds
 from rl_training.registry import dynamics
 from rl_training.seeding import stream
-from rl_training.types import Array, Batch, BoxSpec, Obs, StateDict, UpdateResult
+from rl_training.types import Array, Batch, BoxSpec, Dream, Obs, StateDict, UpdateResult
 
 __all__ = ["SPEC", "DynamicsHparams", "EnsembleModel", "LatentModel", "build_model"]
 
@@ -73,6 +74,18 @@ class ModelPolicy(UniformPolicy):
         load_module_state(self.owner.model, state["network"]["model"])
 
 
+class LatentModelPolicy(ModelPolicy):
+    """The same for a latent model, which can also be asked for its dreams."""
+
+    owner: LatentModel
+
+    def dream(
+        self, obs: Obs, actions: Array, rng: np.random.Generator, samples: int = 16, context: int | None = None
+    ) -> Dream:
+        """Futures of an episode that began with the observations `obs`; see `LatentPolicy.dream`."""
+        return LatentPolicy(self.owner).dream(obs, actions, rng, samples, context)
+
+
 class LatentModel(WorldModelLearner):
     """A world model with any latent dynamics."""
 
@@ -80,7 +93,7 @@ class LatentModel(WorldModelLearner):
         super().__init__(ctx, hp)
         self.hp = hp
         self.ready()
-        self.policy = ModelPolicy(self)
+        self.policy = LatentModelPolicy(self)
 
     def update(self, batch: Batch) -> UpdateResult:
         """One step of the world model."""

@@ -23,7 +23,7 @@ from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.policies import NetworkPolicy
 from rl_training.algorithms.world_models.ensemble_model import build_ensemble, ensemble_rows
 from rl_training.build_context import BuildContext
-from rl_training.dynamics.ensemble import Ensemble
+from rl_training.dynamics.ensemble import Draws, Ensemble
 from rl_training.hparams.off_policy import ReplaySchedule
 from rl_training.hparams.pets import SPEC, PETSConfig
 from rl_training.numerics.encoding import to_bounds
@@ -47,13 +47,15 @@ def plan_returns(ensemble: Ensemble, obs: Tensor, candidates: Tensor, noise: Ten
     particles = noise.shape[3]
     shape = (members, decisions, particles, count)
     rows = math.prod(shape[1:])
+    draws, scales = ensemble.draws_of(noise), ensemble.scales()
     state = obs[None, :, None, None].expand(*shape, -1).reshape(members, rows, -1)
     returns = torch.zeros(members, rows, device=obs.device)
     alive = torch.ones_like(returns)
     for t in range(horizon):
         actions = candidates[None, :, None, :, t].expand(*shape, size).reshape(members, rows, size)
-        draws = noise[t][:, :, :, None].expand(*shape, -1).reshape(members, rows, -1)
-        after = ensemble.step(state, actions, draws)
+        normal = draws.normal[t][:, :, :, None].expand(*shape, -1).reshape(members, rows, -1)
+        uniform = draws.uniform[t][:, :, :, None].expand(shape).reshape(members, rows)
+        after = ensemble.step(state, actions, Draws(normal, uniform), scales)
         returns += gamma**t * alive * after["reward"]
         alive = alive * (1.0 - after["terminated"])
         state = after["obs"]

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.dynamics.base import Belief, Dynamics, Observed, State, build_dynamics, detached, rows_of
+from rl_training.dynamics.ensemble import Ensemble
 from rl_training.hparams.world_models import WorldModelHparams
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.world_models.layers import NormedMLP
 from rl_training.models.world_models.observations import ObservationDecoder, ObservationEncoder
 from rl_training.models.world_models.two_hot import two_hot_loss, two_hot_mean
 from rl_training.numerics.symlog import symexp_bins
-from rl_training.types import SpaceSpec
+from rl_training.types import ConfigError, SpaceSpec
 
 Losses = dict[str, Tensor]
 
@@ -93,6 +94,11 @@ class WorldModel(nn.Module):
         suggested = {"deter": size.deter, "hidden": size.hidden, "stoch": size.stoch, "classes": size.classes}
         sizes = self.encoder.out_features, actions
         self.dynamics = build_dynamics(hp.dynamics.type, hp.dynamics.kwargs, sizes, rng, suggested)
+        if isinstance(self.dynamics, Ensemble):
+            raise ConfigError(
+                f"hparams.dynamics.type '{hp.dynamics.type}' predicts observed vectors, not a latent state; take rssm, "
+                "stochastic or deterministic here, or the algorithms pets, mbpo and dynamics"
+            )
         features, deter = self.dynamics.features, self.dynamics.deter
         self.decoder = ObservationDecoder(space, (deter, features - deter), size, rng, blocks=self.dynamics.blocks)
         self.reward = NormedMLP(rng, features, size.units, 1, size.bins, output_scale=0.0)

@@ -58,11 +58,15 @@ class BlockLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs) to (B, outputs); block g of the input gives block g of the output."""
-        blocks, inputs, _ = self.weight.shape
+        return self.by_block(x).transpose(0, 1).reshape(len(x), -1)
+
+    def by_block(self, x: Tensor) -> Tensor:
+        """(B, inputs) to (G, B, outputs / G): the same, without the copy that puts the blocks side by side."""
+        blocks, inputs, outputs = self.weight.shape
         if blocks == 1:
-            return torch.addmm(self.bias, x, self.weight[0])
+            return torch.addmm(self.bias, x, self.weight[0])[None]
         grouped = x.view(len(x), blocks, inputs).transpose(0, 1)  # group-major: one batched product
-        return torch.bmm(grouped, self.weight).transpose(0, 1).reshape(len(x), -1) + self.bias
+        return torch.baddbmm(self.bias.view(blocks, 1, outputs), grouped, self.weight)
 
 
 class NormedLayer(nn.Module):

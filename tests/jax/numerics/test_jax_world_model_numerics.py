@@ -1,0 +1,41 @@
+"""Lambda-returns with a discount per row, and the scale of returns, in JAX."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rl_training.jax.numerics.return_scale import return_scale
+from rl_training.jax.numerics.returns import lambda_return
+
+REWARDS, VALUES = jnp.array([1.0, 0.0, 2.0, 1.0]), jnp.array([1.0, 2.0, 1.0, 3.0])
+NEVER = jnp.zeros(4, bool)
+
+
+@pytest.mark.parametrize(
+    ("discounts", "ends", "expected"),
+    [
+        ((0.9, 0.9, 0.9, 0.9), NEVER, (4.9294937125, 4.5432675, 5.2085, 3.7)),
+        ((0.9, 0.0, 0.9, 0.9), NEVER, (1.045, 0.0, 5.2085, 3.7)),
+        ((0.9, 0.9, 0.9, 0.9), NEVER.at[1].set(True), (2.584, 1.8, 5.2085, 3.7)),
+    ],
+    ids=["live", "terminal", "time limit"],
+)
+def test_lambda_returns_with_a_discount_per_row(
+    discounts: tuple[float, ...], ends: jax.Array, expected: tuple[float, ...]
+) -> None:
+    found = lambda_return(REWARDS, VALUES, NEVER, ends, gamma=jnp.array(discounts), gae_lambda=0.95)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_scale_of_returns() -> None:
+    returns, averages = jnp.arange(101) / 10.0, jnp.zeros(2)
+    step = jax.jit(return_scale)
+    found = {}
+    for update in range(1, 101):
+        averages, found[update] = step(averages, returns)
+    assert found[3] == 1.0
+    assert float(found[50]) == pytest.approx(3.554945395762173, rel=1e-5)
+    assert float(found[100]) == pytest.approx(5.705708928540938, rel=1e-5)
