@@ -47,7 +47,8 @@ train: $(CORE) ## train PPO on CartPole-v1 until it is solved
 	@test -e "$(DEV)" || echo "'make install' adds videos, plots, JAX and what the tests need"
 
 test: lint type sizes ## lint, types, size hints and every fast test
-	$(BIN)/pytest -q -m "not slow" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -q -m "not slow and not browser" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -q -m browser -p no:xdist tests/dashboard
 
 test-slow: $(DEV) ## the long tests: learning to published scores, faults
 	$(BIN)/pytest -q -m slow -n $(WORKERS) --dist worksteal --timeout 3600

@@ -141,10 +141,11 @@ class Watcher:
         return events
 
     def _look_at(self, key: str, ref: RunRef, now: float) -> list[tuple[str, dict[str, Any]]]:
+        is_new = key not in self.tails
         tail = self.tails.setdefault(key, Tail(ref.path / "logs" / "metrics.jsonl", checked=now))
         events: list[tuple[str, dict[str, Any]]] = []
         was_cut, start, rows = tail.look()
-        if was_cut:
+        if was_cut or is_new:  # while nobody followed it, a resume may have cut it
             tail.latest = {}
             events.append(("reset", {"run": key}))
         if rows:
