@@ -39,7 +39,14 @@ def make_run(folder: Path, number: int, config: str, *, status: str = "finished"
     run = folder / f"ppo__CartPole-v1__seed{number % 10}__20260101-{number:06d}"
     (run / "configs").mkdir(parents=True)
     (run / "logs").mkdir()
-    info = {"id": run.name, "name": None, "algo": "ppo", "env_id": "CartPole-v1", "seed": number % 10, "tags": []}
+    info: dict[str, Any] = {
+        "id": run.name,
+        "name": None,
+        "algo": "ppo",
+        "env_id": "CartPole-v1",
+        "seed": number % 10,
+        "tags": [],
+    }
     info |= {"status": status, "started": f"2026-01-01T00:00:00.{number:06d}+00:00", "ended": None, "exit_code": 0}
     (run / "run.json").write_text(json.dumps(info))
     (run / "configs" / "resolved.yaml").write_text(
