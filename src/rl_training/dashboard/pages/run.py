@@ -45,7 +45,7 @@ def details(ref: RunRef) -> dict[str, Any]:
     info = run.info()
     row = ref.row
     if row["status"] in UNSETTLED:  # the index learns of a kill or a resume later than the directory
-        row["status"] = describe(ref.path, config=False)["status"]
+        row = {**row, "status": describe(ref.path, config=False)["status"]}
     total = total_timesteps(run, info)
     holder = run.holder()
     hardware = info.get("hardware") if isinstance(info.get("hardware"), dict) else {}
