@@ -47,8 +47,9 @@ train: $(CORE) ## train PPO on CartPole-v1 until it is solved
 	@test -e "$(DEV)" || echo "'make install' adds videos, plots, JAX and what the tests need"
 
 test: lint type sizes ## lint, types, size hints and every fast test
-	$(BIN)/pytest -q -m "not slow and not cluster" -n $(WORKERS) --dist worksteal
-	$(BIN)/pytest -q -m "cluster and not slow" tests/distributed
+	$(BIN)/pytest -q -m "not slow and not cluster and not browser" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -q -m "cluster and not slow" -p no:xdist tests/distributed
+	$(BIN)/pytest -q -m "browser and not slow" -p no:xdist tests/dashboard
 
 test-slow: $(DEV) ## the long tests: learning to published scores, faults
 	$(BIN)/pytest -q -m "slow and not cluster" -n $(WORKERS) --dist worksteal --timeout 3600

@@ -44,6 +44,14 @@ if [[ ",$extras," == *,dev,* ]] && command -v dpkg >/dev/null && ! dpkg -s $open
         echo "make: to draw MuJoCo scenes without a screen: $install" >&2
     fi
 fi
+# The tests of the dashboard drive it; Playwright itself downloads no browser.
+if [[ ",$extras," == *,dev,* ]] && ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null \
+    && ! command -v google-chrome >/dev/null; then
+    install="apt-get install -y --no-install-recommends chromium"
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || ! { apt-get update -qq && $install -qq; } >/dev/null 2>&1; then
+        echo "make: the tests of the dashboard need Chromium: $install (on other systems: your package manager)" >&2
+    fi
+fi
 # As pip does for every other package: a tenth of a second less for each start where Python may not write beside its sources.
 "$venv/bin/python" -m compileall -q src
 rm "$unfinished"

@@ -27,7 +27,11 @@ from rl_training.runs.directory import RunDir
 from rl_training.runs.index import record
 
 pytestmark = pytest.mark.browser
-expect.set_options(timeout=15_000)
+NAMELESS = """[...document.querySelectorAll('button, input, select, a, [role=img]')].filter((one) => one.offsetParent &&
+  !(one.getAttribute('aria-label') || one.textContent.trim() || one.title || (one.labels && one.labels.length)))
+  .map((one) => one.outerHTML.slice(0, 200))"""
+RUN = "ppo__CartPole-v1__seed0__20260101-000000"
+expect.set_options(timeout=60_000)  # on a busy machine; an idle one answers in milliseconds
 
 
 def chromium() -> str:
@@ -337,12 +341,7 @@ def test_themes_and_narrow_screens(browser: Browser, site: Served, width: int, s
     """No view is wider than the screen, and text has enough contrast."""
     with opened(browser, site, color_scheme=scheme) as page:
         page.set_viewport_size({"width": width, "height": 800})
-        for query in (
-            "?view=runs",
-            "?view=compare",
-            "?view=alerts",
-            "?view=run&run=ppo__CartPole-v1__seed0__20260101-000000",
-        ):
+        for query in ("?view=runs", "?view=compare", "?view=alerts", f"?view=run&run={RUN}"):
             page.goto(f"{site.origin}/{query}")
             page.wait_for_timeout(400)
             assert page.evaluate("document.documentElement.scrollWidth") <= width + 1, query
@@ -371,14 +370,10 @@ def test_names_for_screen_readers(browser: Browser, site: Served) -> None:
     """Every control has a name, every plot says what it shows."""
     with opened(browser, site) as page:
         expect(page.locator("table.runs tbody tr")).to_have_count(6)
-        for query in ("?view=runs", "?view=compare", "?view=run&run=ppo__CartPole-v1__seed0__20260101-000000"):
+        for query in ("?view=runs", "?view=compare", f"?view=run&run={RUN}"):
             page.goto(f"{site.origin}/{query}")
             page.wait_for_timeout(500)
-            nameless = page.evaluate(
-                "[...document.querySelectorAll('button, input, select, a, [role=img]')].filter((one) => one.offsetParent"
-                " && !(one.getAttribute('aria-label') || one.textContent.trim() || one.title || one.labels?.length))"
-                ".map((one) => one.outerHTML.slice(0, 200))"
-            )
+            nameless = page.evaluate(NAMELESS)
             assert nameless == []
         assert page.locator("html").get_attribute("lang") == "en"
 
@@ -523,16 +518,16 @@ def test_stop_and_resume_by_the_page(browser: Browser, tmp_path: Path) -> None:
             expect(page.locator(".facts")).to_contain_text("running")
             process.send_signal(signal.SIGKILL)
             process.wait()
-            expect(page.locator(".facts")).to_contain_text("killed", timeout=20_000)
+            expect(page.locator(".facts")).to_contain_text("killed")
             page.locator("#resume").click()
             expect(page.locator("dialog")).to_contain_text(run.name)
             page.locator("dialog").get_by_role("button", name="Resume").click()
-            expect(page.locator(".facts")).to_contain_text("running", timeout=40_000)
-            expect(page.locator("#stop")).to_be_visible(timeout=20_000)
+            expect(page.locator(".facts")).to_contain_text("running")
+            expect(page.locator("#stop")).to_be_visible()
             page.wait_for_timeout(2500)
             page.locator("#stop").click()
             page.locator("dialog").get_by_role("button", name="Stop").click()
-            expect(page.locator(".facts")).to_contain_text("stopped", timeout=30_000)
+            expect(page.locator(".facts")).to_contain_text("stopped")
             logged = [
                 json.loads(line)["env_steps"] for line in (run / "logs" / "metrics.jsonl").read_text().splitlines()
             ]

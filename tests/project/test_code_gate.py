@@ -45,6 +45,8 @@ KNOWN: dict[str, str] = {
     "checkpointing/state_tree.py:import_module": "ml_dtypes",
     "experiments/__init__.py:import_module": "names of the package",
     "experiments/launching/group_runner.py:Popen": "RunSet.command, which asks for consent",
+    "dashboard/actions.py:Popen": "`rl resume` in this interpreter; RunDir.to_run has asked for consent",
+    "dashboard/showing.py:Popen": "this interpreter, with the package's own server",
     "cli/commands/__init__.py:import_module": "names in the table of commands",
     "cli/commands/many/sweep.py:execve": "this interpreter, with words of RunSet.command, which asks for consent",
 }

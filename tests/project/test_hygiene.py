@@ -65,7 +65,7 @@ def walk(folder: Path) -> Iterator[Path]:
 
 
 FILES = list(walk(ROOT))
-TEXTS = {path: path.read_text() for path in FILES if path.suffix not in {".png", ".gif", ".mp4", ".ico", ".gz"}}
+TEXTS = {path: path.read_text() for path in FILES if path.suffix not in {".png", ".gif", ".jpg", ".mp4", ".ico", ".gz"}}
 
 
 def places(pattern: re.Pattern[str], under: Path = ROOT) -> list[str]:

@@ -363,11 +363,11 @@ def _other_routes(app: FastAPI, dashboard: Dashboard) -> None:
         return answer(dashboard.alerts.newest(limit))
 
     @app.get("/api/events")
-    async def events(request: Request, runs: Keys = [], metric: Names = []) -> Response:
+    async def events(request: Request, runs: Keys = [], metric: Names = [], after: Text = "") -> Response:
         if len(dashboard.watcher.pages) >= MAX_PAGES:
             return answer({"error": f"{MAX_PAGES} pages are open already"}, 503)
         page = Page(frozenset(runs), frozenset(metric))
-        stream = dashboard.watcher.stream(page, request.headers.get("last-event-id"))
+        stream = dashboard.watcher.stream(page, request.headers.get("last-event-id") or after or None)
         return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 

@@ -23,7 +23,7 @@ from rl_training.dashboard.reading.curves import AXES
 from rl_training.dashboard.reading.log_columns import STEPS
 from rl_training.dashboard.reading.tables import RunRef, RunTable
 from rl_training.dashboard.text import encoded
-from rl_training.runs.index import REWARDS, describe
+from rl_training.runs.index import REWARDS, describe, record
 from rl_training.system.json_lines import Row, number_of, parse_row, tail_rows
 from rl_training.types import RLTrainingError
 
@@ -114,6 +114,7 @@ class Watcher:
         self.kept: deque[tuple[int, str, dict[str, Any]]] = deque(maxlen=KEPT)
         self.number = int(time.time()) * 1000  # beyond all numbers of a server before this one
         self._version = -1
+        self._statuses: dict[str, Any] = {}
 
     async def watch(self) -> None:
         """Look once per interval, for as long as the server runs. Without a page, only every few seconds."""
@@ -135,16 +136,28 @@ class Watcher:
             del self.tails[key]
         for key, ref in running.items():
             events += self._look_at(key, ref, now)
+        if self.table.version != self._version:
+            events += self._new_statuses()
         if has_changed or self.table.version != self._version:
             events.append(("runs", {"version": self.table.version}))
             self._version = self.table.version
         return events
 
+    def _new_statuses(self) -> list[tuple[str, dict[str, Any]]]:
+        """Runs that began, ended or went on: also those that did so between two looks."""
+        before, self._statuses = self._statuses, {ref.key: ref.row["status"] for ref in self.table.all()}
+        return [
+            ("status", {"run": key, "status": status})
+            for key, status in self._statuses.items()
+            if key in before and before[key] != status
+        ]
+
     def _look_at(self, key: str, ref: RunRef, now: float) -> list[tuple[str, dict[str, Any]]]:
+        is_new = key not in self.tails
         tail = self.tails.setdefault(key, Tail(ref.path / "logs" / "metrics.jsonl", checked=now))
         events: list[tuple[str, dict[str, Any]]] = []
         was_cut, start, rows = tail.look()
-        if was_cut:
+        if was_cut or is_new:  # while nobody followed it, a resume may have cut it
             tail.latest = {}
             events.append(("reset", {"run": key}))
         if rows:
@@ -156,8 +169,9 @@ class Watcher:
             with suppress(RLTrainingError):
                 status = _status(ref)
                 if status != "running":
+                    if not self.table.read_only:
+                        record(ref.path)  # it was killed: nobody else writes its row
                     self.table.touch(ref)
-                    events.append(("status", {"run": key, "status": status}))
         return events
 
     @staticmethod

@@ -19,6 +19,7 @@ from rl_training.dashboard.security import confined
 from rl_training.experiments.keeping.filters import flat
 from rl_training.experiments.keeping.run_diff import differences, run_differences
 from rl_training.runs.directory import RunDir
+from rl_training.runs.index import UNSETTLED, describe
 from rl_training.runs.names import env_fn_of
 from rl_training.runs.redaction import Redactor
 from rl_training.system.json_lines import first_bad_row, number_of, steps_of, tail_rows, whole_rows
@@ -43,6 +44,8 @@ def details(ref: RunRef) -> dict[str, Any]:
     run = RunDir(ref.path)
     info = run.info()
     row = ref.row
+    if row["status"] in UNSETTLED:  # the index learns of a kill or a resume later than the directory
+        row = {**row, "status": describe(ref.path, config=False)["status"]}
     total = total_timesteps(run, info)
     holder = run.holder()
     hardware = info.get("hardware") if isinstance(info.get("hardware"), dict) else {}

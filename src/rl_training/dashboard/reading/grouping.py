@@ -76,27 +76,34 @@ def _labels(
     """Label of each group: algorithm, environment and the config fields in which the groups differ."""
     firsts = [runs[0] for _, runs in groups]
     trees = [_fields(row["config"]) for row in table.full_rows(firsts)]
-    names = dict.fromkeys(name for tree in trees for name in tree)
     left_out = LEFT_OUT - {"seed"} if with_seed else LEFT_OUT
-    differing = [
-        name
-        for name in names
-        if name not in ("algo", "env_id")
-        and not any(name == field or name.startswith(f"{field}.") for field in left_out)
-        and len({repr(tree.get(name)) for tree in trees}) > 1
-    ]
-    shows = {part: len({ref.row[part] for ref in firsts}) > 1 or not differing for part in ("algorithm", "environment")}
+    alike: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for first, tree in zip(firsts, trees, strict=True):
+        alike.setdefault((first.row["algorithm"], first.row["environment"]), []).append(tree)
     labels: dict[str, str] = {}
     for (group, runs), tree in zip(groups, trees, strict=True):
         row: dict[str, Any] = runs[0].row
-        words = [short(row[part]) for part in ("algorithm", "environment") if shows[part] and row[part]]
-        mine = [name for name in differing if name in tree]
-        words += [f"{name.rpartition('.')[2]}={short(tree[name], 24)}" for name in mine[:MAX_NAMED]]
+        # fields of another algorithm are no difference: only groups of the same algorithm and environment are compared
+        mine = _differing(alike[row["algorithm"], row["environment"]], left_out)
+        several = {part: len({first.row[part] for first in firsts}) > 1 for part in ("algorithm", "environment")}
+        words = [short(row[part]) for part in several if row[part] and (several[part] or not mine)]
+        words += [f"{name.rpartition('.')[2]}={short(tree[name], 24)}" for name in mine[:MAX_NAMED] if name in tree]
         names_of_runs = {ref.row["name"] for ref in runs}
         if len(names_of_runs) == 1 and row["name"] and not with_seed:
             words.insert(0, short(row["name"], 30))
         labels[group] = " · ".join(words) or short(row["directory"])
     return _distinct(labels)
+
+
+def _differing(trees: Sequence[dict[str, Any]], left_out: frozenset[str]) -> list[str]:
+    """Fields in which configs differ, without those that are `left_out`."""
+    return [
+        name
+        for name in dict.fromkeys(name for tree in trees for name in tree)
+        if name not in ("algo", "env_id")
+        and not any(name == field or name.startswith(f"{field}.") for field in left_out)
+        and len({repr(tree.get(name)) for tree in trees}) > 1
+    ]
 
 
 def _fields(config: dict[str, Any]) -> dict[str, Any]:

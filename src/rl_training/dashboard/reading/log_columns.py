@@ -34,20 +34,36 @@ def parse_columns(data: bytes, names: Sequence[str]) -> dict[str, Array]:
     if not len(ends):
         return columns
     starts = np.concatenate([[0], ends[:-1] + 1])
-    found, odd = _positions(data, STEPS), set[int]()
-    lines = np.searchsorted(ends, found)
-    odd.update(np.flatnonzero(np.bincount(lines, minlength=len(ends)) != 1).tolist())
-    if not data.isascii() or b"\0" in data:
-        odd.update(np.searchsorted(ends, np.flatnonzero((raw > 127) | (raw == 0))).tolist())
-    odd.update(np.flatnonzero((raw[starts] != 123) | (raw[np.maximum(ends - 1, starts)] != 125)).tolist())  # { and }
+    odd = _odd_lines(data, raw, starts, ends)
     for name, column in columns.items():
-        places = found if name == STEPS else _positions(data, name)
-        _fill(column, data, places, lines if name == STEPS else np.searchsorted(ends, places), name, odd)
+        places = (starts + 1).tolist() if name == STEPS else _positions(data, name)
+        lines = np.arange(len(ends)) if name == STEPS else np.searchsorted(ends, places)
+        values, strange = _values(data, places, name)
+        column[lines] = values
+        odd.update(lines[strange].tolist())
     for line in odd:
         row = parse_row(data[starts[line] : ends[line] + 1])
         for name, column in columns.items():
             column[line] = np.nan if row is None else _value(row, name)
     return columns
+
+
+def _odd_lines(data: bytes, raw: Array, starts: Array, ends: Array) -> set[int]:
+    """Lines that our writer has not written as they are: they do not begin with the env steps, have them twice (a torn
+    line with the next one behind it), do not end with a brace, or have bytes that are no ASCII text."""
+    prefix = b"{" + _key(STEPS)
+    is_odd = raw[np.maximum(ends - 1, starts)] != ord("}")
+    fits = starts + len(prefix) <= ends
+    is_odd |= ~fits
+    for i, letter in enumerate(prefix):
+        is_odd[fits] |= raw[starts[fits] + i] != letter
+    if data.count(prefix[1:]) != int((~is_odd).sum()):
+        found = np.bincount(np.searchsorted(ends, _positions(data, STEPS)), minlength=len(ends))
+        is_odd |= found[: len(ends)] != 1
+    odd = set(np.flatnonzero(is_odd).tolist())
+    if not data.isascii() or b"\0" in data:
+        odd.update(np.searchsorted(ends, np.flatnonzero((raw > 127) | (raw == 0))).tolist())
+    return odd
 
 
 def _key(name: str) -> bytes:
@@ -57,30 +73,33 @@ def _key(name: str) -> bytes:
 def _positions(data: bytes, name: str) -> list[int]:
     """Where the key of a metric stands. Quotes inside of strings are escaped, so the text is always a key."""
     key = _key(name)
-    found, place = [], data.find(key)
+    width, find = len(key), data.find
+    found, place = [], find(key)
     while place >= 0:
         found.append(place)
-        place = data.find(key, place + len(key))
+        place = find(key, place + width)
     return found
 
 
-def _fill(column: Array, data: bytes, places: Sequence[int], lines: Array, name: str, odd: set[int]) -> None:
-    width = len(_key(name))
-    for place, line in zip(places, lines.tolist(), strict=True):
+def _values(data: bytes, places: Sequence[int], name: str) -> tuple[list[float], list[int]]:
+    """The numbers behind keys, and the numbers of the places where the text is none, which JSON has to read."""
+    width, is_count = len(_key(name)), name == STEPS
+    values: list[float] = []
+    strange: list[int] = []
+    for number, place in enumerate(places):
         piece = data[place + width : place + width + VALUE_BYTES]
         stop = piece.find(b",")
         text = piece[:stop] if stop >= 0 else piece[: max(piece.find(b"}"), 0)]
-        if text == b"null":
-            column[line] = math.inf
-            continue
         try:
             value = float(text)
+            if value - value != 0.0 or b"_" in text or (is_count and not (text.isdigit() and value < 2**53)):
+                strange.append(number)
         except ValueError:
-            odd.add(line)
-            continue
-        if b"_" in text or not math.isfinite(value) or (name == STEPS and not (text.isdigit() and value < 2**53)):
-            odd.add(line)
-        column[line] = value
+            value = math.inf
+            if text != b"null":
+                strange.append(number)
+        values.append(value)
+    return values, strange
 
 
 def _value(row: dict[str, object], name: str) -> float:

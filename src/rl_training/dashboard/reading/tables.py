@@ -32,6 +32,7 @@ SCAN_SECONDS = 30.0
 """How often the run directories are read where the index cannot be."""
 REFRESH_SECONDS = 10.0
 """How often the index looks for runs that ended without a record, while some are running."""
+SETTLED_NS = 1_000_000_000
 RECIPES_AT_A_TIME = 500
 HINT_ROWS = 50
 LIVE = ("status", "env_steps", "reward", "loss", "seconds")
@@ -88,6 +89,12 @@ class Root:
         name = printable(directory)
         return name if self.number == 0 else f"{self.number}:{name}"
 
+    @staticmethod
+    def is_settled(signature: tuple[Any, ...]) -> bool:
+        """Whether the last change is old enough that a further one would have another time stamp."""
+        newest = max((found[0] for found in signature if found is not None), default=0)
+        return bool(time.time_ns() - newest > SETTLED_NS)
+
     def stat(self) -> tuple[Any, ...]:
         """Changes when a run was added or removed or any process wrote to the index."""
         found: list[Any] = []
@@ -132,15 +139,17 @@ class RunTable:
         is_due = has_running and now - root.refreshed_at >= REFRESH_SECONDS
         if signature == root.signature and not is_due:
             return False
-        if root.note is not None and now - root.read_at < SCAN_SECONDS and root.signature:
+        if root.note is not None and now - root.read_at < SCAN_SECONDS and self.version:
             return False
-        before = root.rows
+        before, seen = root.rows, signature
         if root.index.path.exists() and signature[1:2] != root.signature[1:2]:
             root.keep_open()
         try:
             if not root.path.is_dir():
                 raise FileNotFoundError(2, "it is gone", str(root.path))
-            rows = self._read_index(root, is_due or signature[0] != root.folder_seen)
+            self._bring_up_to_date(root, is_due or signature[0] != root.folder_seen)
+            seen = root.stat()
+            rows = self._read_index(root)
             root.note = None
         except (sqlite3.Error, OSError) as error:
             rows = scan(root.path, config=False)
@@ -149,17 +158,23 @@ class RunTable:
         root.refreshed_at = root.read_at = now
         for row in rows:
             row["root"] = root.number
-        root.rows, root.signature, root.folder_seen = rows, root.stat(), signature[0]
+        root.rows, root.folder_seen = rows, signature[0]
+        # as it was before the rows were read: a commit during the reading is then found at the next look
+        root.signature = seen if root.is_settled(seen) else ()
         return rows != before or not self.version
 
-    def _read_index(self, root: Root, look_at_folders: bool) -> list[Row]:
+    def _bring_up_to_date(self, root: Root, look_at_folders: bool) -> None:
+        """Let the index find runs that are new, gone or ended, unless nothing may be written."""
+        is_empty = not root.index.path.exists() and not any(root.path.iterdir())
+        if look_at_folders and not self.read_only and not is_empty:  # an empty folder stays empty
+            root.index.refresh()
+
+    def _read_index(self, root: Root) -> list[Row]:
         index = root.index
         if self.read_only:
             return self._read_only(root, index)
-        if not index.path.exists() and not any(root.path.iterdir()):
-            return []  # an empty folder stays empty
-        if look_at_folders:
-            index.refresh()
+        if not index.path.exists():
+            return []
         rows = index.rows()
         if any(row["recipe_sha256"] is None for row in rows) and index.fill_recipes():
             rows = index.rows()

@@ -66,7 +66,7 @@ export const runPath = (key, part = "") => `runs/${encodeURIComponent(key)}${par
 // -- live -------------------------------------------------------------------------------------------------------------
 
 const listeners = new Map();
-let source = null, shown = null;
+let source = null, shown = null, seen = "";
 
 /** Call `action` for every event of a kind; returns a function that ends it. */
 export function on(event, action) {
@@ -85,11 +85,12 @@ export function subscribe(runs, metrics) {
   if (address === shown && source && source.readyState !== EventSource.CLOSED) return;
   if (source) source.close();
   shown = address;
-  source = new EventSource(address);
+  source = new EventSource(seen ? `${address}&after=${seen}` : address); // what happened while it was closed is sent first
   source.onopen = () => emit("connection", true);
   source.onerror = () => emit("connection", false);
   for (const event of ["row", "reset", "status", "alert", "runs", "resync"])
-    source.addEventListener(event, (message) => emit(event, JSON.parse(message.data)));
+    source.addEventListener(event, (message) => { seen = message.lastEventId || seen; emit(event, JSON.parse(message.data)); });
+  source.addEventListener("hello", (message) => { seen = seen || message.lastEventId; });
 }
 
 export function unsubscribe() { if (source) source.close(); source = null; shown = null; }

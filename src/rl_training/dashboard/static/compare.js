@@ -22,8 +22,8 @@ export function compareView(main, {say}) {
       const found = await get("compare", asked());
       const runs = found.entries.reduce((sum, entry) => sum + entry.runs.length, 0);
       note.textContent = `${found.entries.length} entries, ${runs} of ${runs} runs (${state.sel.length ? "selected" : state.filter || "all"})`;
-      replace(result, found.notes.map((one) => h("p", {class: "note"}, one)), found.tables.map((one) => plainTable(one.title, one.headers, one.rows)),
-        found.metrics.map((metric) => figures(metric, found.entries)), differences(found.config_differences),
+      replace(result, found.notes.map((one) => h("p", {class: "note"}, one)), found.metrics.map((metric) => figures(metric, found.entries)),
+        found.tables.map((one) => plainTable(one.title, one.headers, one.rows)),
         h("p", {}, command(`rl compare ${state.sel.length ? state.sel.join(" ") : `'${state.filter || "status=finished"}'`}${state.by === "recipe" ? "" : ` --by ${state.by}`} --metrics ${state.metrics}`)));
     } catch (error) { note.textContent = ""; replace(result); say(error.message); }
   }
@@ -36,13 +36,6 @@ export function compareView(main, {say}) {
     const profiles = metric.profile.entries.map((one) => ({label: one.entry, x: metric.profile.levels, y: one.share, low: one.low, high: one.high, place: place.get(one.entry)}));
     return h("div", {class: "panels"}, curves.length ? draw(`${metric.name}: learning curves, IQM and 95% interval`, "env steps", curves) : null,
       profiles.length && metric.profile.levels.length ? draw(`${metric.name}: share of runs that score at least x`, metric.name, profiles) : null);
-  }
-
-  function differences(fields) {
-    const names = Object.keys(fields);
-    if (!names.length) return null;
-    const entries = [...new Set(names.flatMap((name) => Object.keys(fields[name])))];
-    return plainTable("In what the entries differ", ["field", ...entries], names.slice(0, 60).map((name) => [name, ...entries.map((entry) => { const value = fields[name][entry]; return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value); })]));
   }
 
   load();

@@ -61,7 +61,11 @@ export class Plot {
     if (!(x0 <= x1)) [x0, x1] = [0, 1];
     if (!(y0 <= y1)) [y0, y1] = this.options.log ? [0.1, 1] : [0, 1];
     if (x0 === x1) x1 = x0 + 1;
-    const pad = this.options.log ? 0 : (y1 - y0 || Math.abs(y1) || 1) * 0.05;
+    if (this.options.log) { // whole decades: a range of none would have no ticks
+      const low = 10 ** Math.floor(Math.log10(y0)), high = 10 ** Math.ceil(Math.log10(y1));
+      return [x0, x1, low, high > low ? high : low * 10];
+    }
+    const pad = (y1 - y0 || Math.abs(y1) || 1) * 0.05;
     return [x0, x1, y0 - pad, y1 + pad === y0 - pad ? y0 + 1 : y1 + pad];
   }
 

@@ -30,6 +30,10 @@ export function runView(main, {say, confirmed}) {
       say("");
       await post(runPath(key, `/${action}`), bodyOf);
       await load();
+      for (let i = 0; action === "resume" && i < 60 && !ended && details.facts.status !== "running"; i++) {
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+        await load();
+      }
     } catch (error) {
       if (action === "stop" && error.message.includes("stops them all") && await confirmed(`Stop all of them?`, error.message, "Stop all")) return act("stop", null, "Stop", {together: true});
       say(error.message);

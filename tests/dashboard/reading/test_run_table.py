@@ -80,6 +80,9 @@ def test_new_deleted_and_renamed_runs(tmp_path: Path) -> None:
     runs = some_runs(tmp_path)
     found = table(tmp_path)
     assert not found.refresh()
+    version = found.version
+    assert not found.refresh()
+    assert found.version == version
     record(fake_run(tmp_path, 9))
     assert found.refresh()
     assert len(found.select()) == 5
