@@ -35,7 +35,7 @@ WITH_PATH = "PYTHONPATH=."
 PARSED = frozenset(
     {
         *("eval", "resume", "show", "watch", "debug", "tag", "diff", "verify", "cleanup", "archive", "import", "index"),
-        *("compare", "export", "plot"),
+        *("compare", "export", "plot", "cluster"),
     }
 )
 """Commands that need runs, or would change those of whoever runs the tests."""

@@ -70,9 +70,9 @@ def launch_of(sweep: Sweep, flags: SweepFlags) -> Launch:
 
 def run_scheduled(sweep: Sweep, flags: SweepFlags, *, as_json: bool) -> int:
     """Run a sweep whose scheduler ends weak trials early."""
-    from rl_training.experiments.launching.asha import Asha, scheduler_config
     from rl_training.experiments.launching.executors import launch
     from rl_training.experiments.launching.group_display import make_view
+    from rl_training.experiments.launching.scheduling.asha import Asha, scheduler_config
 
     asha = Asha(sweep, scheduler_config(sweep.info.scheduler))
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cluster_cases import finished, rl, wait_until
 
-from rl_training.experiments.launching.asha import FILE, Asha, Rungs, scheduler_config
+from rl_training.experiments.launching.scheduling.asha import FILE, Asha, Rungs, scheduler_config
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.system.json_lines import read_rows
 
