@@ -6,6 +6,8 @@ run code on it. Here the address stays, and Ray's servers listen to this machine
 
 from __future__ import annotations
 
+from typing import Any
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -23,7 +25,8 @@ def main() -> None:
     from ray.scripts import scripts
 
     keep_loopback()
-    scripts.main()
+    command: Any = scripts.main  # not typed
+    command()
 
 
 if __name__ == "__main__":
