@@ -78,6 +78,11 @@ def test_the_cluster_is_seen_checked_and_not_started_twice(cluster: LocalCluster
     refused = finished(rl(["cluster", "up", "--local=1", f"--output-dir={runs}"], tmp_path), code=1)
     assert "is running" in refused
     assert "rl cluster down" in refused
+    raylets = [
+        psutil.Process(node.raylet) for node in cluster.nodes() if node.raylet and psutil.pid_exists(node.raylet)
+    ]
+    listening = [one.laddr.ip for raylet in raylets for one in raylet.net_connections() if one.status == "LISTEN"]
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}  # other machines cannot reach it
 
 
 def test_a_folder_that_the_nodes_do_not_share_is_refused_before_anything_starts(
@@ -190,13 +195,14 @@ def test_the_parent_is_killed(own_cluster: LocalCluster, local: Sweep, tmp_path:
 def test_a_node_that_joins_is_used(tmp_path: Path) -> None:
     cluster = started(LocalCluster(tmp_path / "runs"), nodes=1)
     try:
-        file = write_sweep(tmp_path / "files", steps=20_000)
+        file = write_sweep(tmp_path / "files", steps=10_000_000)
         parent = rl(["sweep", str(file), f"--output-dir={tmp_path / 'runs'}", "--executor=ray"], tmp_path)
         wait_until(lambda: members_running(tmp_path / "runs"))
         assert len(members_running(tmp_path / "runs")) == 1
         cluster.add_node(1)
         wait_until(lambda: len(members_running(tmp_path / "runs")) == 2)
-        finished(parent)
+        parent.terminate()
+        finished(parent, code=143)
         sweep = Sweep.open("latest", tmp_path / "runs")
         assert len({member.where for member in sweep.members}) == 2
     finally:

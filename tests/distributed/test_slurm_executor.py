@@ -16,7 +16,7 @@ from rl_training.config.searches.executors import ExecutorConfig
 from rl_training.distributed import slurm_executor
 from rl_training.distributed.executors import LOST, Executor, Handle, Resources, Task
 from rl_training.distributed.slurm_executor import SlurmExecutor, exported, resource_flags
-from rl_training.experiments.launching.slurm_script import max_array_size
+from rl_training.experiments.launching.scheduling.slurm_script import max_array_size
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.runs.holder import Holder
 from rl_training.types import ConfigError

@@ -60,6 +60,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "matplotlib": frozenset({"experiments"}),
     "duckdb": frozenset({"experiments"}),
     "optuna": frozenset({"experiments"}),
+    "fsspec": frozenset({"experiments"}),
     "wandb": frozenset({"logging"}),
     "imageio": frozenset({"logging"}),
     "imageio_ffmpeg": frozenset({"logging"}),

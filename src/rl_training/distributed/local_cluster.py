@@ -126,7 +126,16 @@ class LocalCluster:
             ports.append(f"--ray-client-server-port={_free_port()}")
         with open(log, "wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", *flags, *common, *ports, "--block"],
+                [
+                    sys.executable,
+                    "-m",
+                    "rl_training.distributed.local_node",
+                    "start",
+                    *flags,
+                    *common,
+                    *ports,
+                    "--block",
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -25,6 +25,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rl_training.distributed.local_node import LOOPBACK, keep_loopback
 from rl_training.distributed.ray_member import MemberActor, probe_node
 
 POLL_SECONDS = 0.5
@@ -54,8 +55,10 @@ class Driver:
 
         self.ray: Any = ray  # most of it is not typed
         self.address = address
-        host = address.rpartition(":")[0]
-        local: dict[str, Any] = {"_node_ip_address": host} if host in ("127.0.0.1", "localhost") else {}
+        local: dict[str, Any] = {}
+        if address.rpartition(":")[0] in (LOOPBACK, "localhost"):
+            keep_loopback()
+            local = {"_node_ip_address": LOOPBACK}
         self.ray.init(
             address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="rl_training", **local
         )
@@ -136,8 +139,8 @@ class Driver:
         """Report the state of the cluster; False if its head is gone."""
         self.misses = 0 if is_reachable(self.address) else self.misses + 1
         if self.misses >= GCS_MISSES:
+            tell(event="gone", why="its head does not answer any more")
             self._stop_all(CLOSE_SECONDS / 2)
-            tell(event="gone", why=f"the head of the Ray cluster at {self.address} does not answer any more")
             return False
         if self.misses:
             return True

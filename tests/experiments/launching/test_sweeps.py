@@ -19,7 +19,7 @@ from rl_training.experiments.launching.group_display import LineView
 from rl_training.experiments.launching.group_runner import GroupRunner
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.runner import ExperimentRunner
-from rl_training.experiments.launching.slurm_script import write_slurm_scripts
+from rl_training.experiments.launching.scheduling.slurm_script import write_slurm_scripts
 from rl_training.experiments.launching.sweeps import RECORD, Sweep, find_runs, summarize_sweep
 from rl_training.runs.directory import RunDir
 from rl_training.types import ConfigError, RunError

@@ -179,6 +179,11 @@ class Sweep(RunSet):
             return words
         return [*words, *(f"--{key}={flag_text(key, value)}" for key, value in self.values(member).items())]
 
+    def resume_words(self, run: RunDir) -> list[str]:
+        """A branch of another run (population-based training) has checkpoints of that run's config."""
+        words = super().resume_words(run)
+        return [*words, "--allow-changed-config"] if run.info().get("branched") else words
+
     def values(self, member: Member) -> Mapping[str, Any]:
         """The values that the trial of a member changes, without the seed, which every member has of its own."""
         return {key: value for key, value in self.info.trials[member.trial or 0].items() if key != "seed"}

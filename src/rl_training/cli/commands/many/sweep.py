@@ -155,7 +155,7 @@ def run_only(sweep: Sweep, number: int) -> int:
 
 
 def emit(sweep: Sweep, *, as_json: bool) -> int:
-    from rl_training.experiments.launching.slurm_script import write_slurm_scripts
+    from rl_training.experiments.launching.scheduling.slurm_script import write_slurm_scripts
 
     scripts = write_slurm_scripts(sweep)
     if as_json:

@@ -69,31 +69,35 @@ def launch_of(sweep: Sweep, flags: SweepFlags) -> Launch:
 
 
 def run_scheduled(sweep: Sweep, flags: SweepFlags, *, as_json: bool) -> int:
-    """Run a sweep whose scheduler ends weak trials early."""
-    from rl_training.experiments.launching.asha import Asha, scheduler_config
+    """Run a sweep whose scheduler decides which trials go on."""
     from rl_training.experiments.launching.executors import launch
     from rl_training.experiments.launching.group_display import make_view
+    from rl_training.experiments.launching.scheduling.asha import Asha
+    from rl_training.experiments.launching.scheduling.pbt import Population
+    from rl_training.experiments.launching.scheduling.scores import scheduler_config
 
-    asha = Asha(sweep, scheduler_config(sweep.info.scheduler))
+    config = scheduler_config(sweep.info.scheduler)
+    scheduler = Population(sweep, config) if config.type == "pbt" else Asha(sweep, config)
     try:
-        if asha.is_over():
+        if scheduler.is_over():
             note("nothing to do: the scheduler has no trial left to go on with")
             return finish(sweep, 0, as_json=as_json)
         sweep.require_consent(sweep.members)
-        words = f"{len(sweep.info.trials)} trials, scheduled by asha"
+        words = f"{len(sweep.info.trials)} trials, scheduled by {config.type}"
         terminal = sweep.config(sweep.members[0].trial).logging.terminal
         runner = launch(
             sweep,
             [],
             lambda: make_view(live=terminal),
-            replace(launch_of(sweep, flags), feed=asha.feed),
+            replace(launch_of(sweep, flags), feed=scheduler.feed),
             announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {sweep.path}"),
         )
         by_itself = runner.stopped_by is None and not runner.executor_is_gone
-        used, whole = asha.steps_used(), sum(sweep.total(member) for member in sweep.members)
-        note(f"{used:,} env steps, {used / whole:.0%} of running every trial to its end")
+        used, whole = scheduler.steps_used(), sum(sweep.total(member) for member in sweep.members)
+        if config.type == "asha":
+            note(f"{used:,} env steps, {used / whole:.0%} of running every trial to its end")
     finally:
-        asha.close()
+        scheduler.close()
     failed = any(member.status in ("failed", "killed") for member in sweep.members)
     return finish(sweep, int(failed) if by_itself else runner.exit_code or 0, as_json=as_json)
 

@@ -14,7 +14,7 @@ from rl_training.cli.targets import GROUP_NAMES, RUN_NAMES, find_target, runs_of
 @dataclass(frozen=True, kw_only=True)
 class ArchiveOptions:
     target: str = argument(values="runs")
-    output: str | None = text("file to write (default <output-dir>/archives/<run>.tar.gz)", "FILE")
+    output: str | None = text("file or s3://... to write (default <output-dir>/archives/<run>.tar.gz)", "FILE")
     remove: bool = switch("then clean the run: its config and final metrics stay")
     output_dir: str | None = output_dir_flag()
     json: bool = json_flag()
@@ -22,6 +22,7 @@ class ArchiveOptions:
 
 def run(options: ArchiveOptions) -> int:
     from rl_training.experiments.keeping.archive import pack
+    from rl_training.experiments.keeping.object_stores import pack_to_store
     from rl_training.runs.directory import RunDir
 
     output = options.output
@@ -29,6 +30,14 @@ def run(options: ArchiveOptions) -> int:
     is_single = isinstance(named, RunDir)
     if output and not is_single:
         raise UsageError("--output names one file; the runs of a group are packed one by one, into archives/")
+    if output and "://" in output:
+        assert isinstance(named, RunDir)
+        size = pack_to_store(named, output, remove=options.remove)
+        if options.json:
+            print_json({"run": named.path, "archive": output, "bytes": size})
+        else:
+            show(f"{output}  ({amount(size)})")
+        return 0
     files = {}
     for found in runs_of(named):
         files[found.path] = pack(found, Path(output).expanduser() if output else None, remove=options.remove)
@@ -48,6 +57,10 @@ COMMAND = Command(
     usage="RUN|GROUP|SWEEP [flags]",
     options=ArchiveOptions,
     run=run,
-    examples=("rl archive latest", "rl archive latest --output baseline.tar.gz --remove"),
+    examples=(
+        "rl archive latest",
+        "rl archive latest --output baseline.tar.gz --remove",
+        "rl archive latest --output s3://bucket/baseline.tar.gz",
+    ),
     notes=f"{RUN_NAMES} {GROUP_NAMES}",
 )

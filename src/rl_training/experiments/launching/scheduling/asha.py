@@ -12,20 +12,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from rl_training.config.searches.schedulers import SchedulerConfig
-from rl_training.experiments.keeping.filters import find_key
 from rl_training.experiments.launching.group_runner import GroupRunner
 from rl_training.experiments.launching.member import Member
+from rl_training.experiments.launching.scheduling.scores import score_of
 from rl_training.experiments.launching.sweeps import Sweep
-from rl_training.runs.index import REWARDS
 from rl_training.system.json_lines import AppendFile, read_rows
-from rl_training.types import ConfigError, RunError
 
 FILE = "scheduler.jsonl"
 FAILED = -math.inf
@@ -69,14 +64,6 @@ class Rungs:
         return None
 
 
-def scheduler_config(recorded: Mapping[str, Any] | None) -> SchedulerConfig:
-    """The scheduler that a sweep's record names."""
-    try:
-        return TypeAdapter(SchedulerConfig).validate_json(json.dumps(recorded), strict=True)
-    except (ValidationError, ConfigError) as error:
-        raise RunError(f"the recorded scheduler makes no sense ({error}); restore sweep.json from a backup") from None
-
-
 class Asha:
     """Gives a `GroupRunner` the members to run next."""
 
@@ -98,7 +85,8 @@ class Asha:
 
         With a reduction of 3 and 3 rungs: a ninth, a third and all of its budget.
         """
-        return math.ceil(self.sweep.info.totals[trial] / self.config.reduction ** (self.config.num_rungs - 1 - rung))
+        divisor: int = self.config.reduction ** (self.config.num_rungs - 1 - rung)
+        return math.ceil(self.sweep.info.totals[trial] / divisor)
 
     def feed(self, runner: GroupRunner) -> list[Member]:
         """The members to start now."""
@@ -144,7 +132,7 @@ class Asha:
         if any(member.key in waiting for member in members):
             return
         reached = [self._has_reached(member, self.steps(trial, rung)) for member in members]
-        scores = [self._score(member) for member in members]
+        scores = [score_of(self.sweep, member, self.config) for member in members]
         known = [score for score in scores if score is not None]
         is_whole = all(reached) and len(known) == len(members)
         if not is_whole and any(member.status == "stopped" for member in members):
@@ -160,16 +148,6 @@ class Asha:
         """A run that has solved its task before the rung counts as well."""
         done = int(self.sweep.final_metrics(member).get("env_steps") or 0)
         return member.status == "finished" or (member.status == "stopped" and done >= steps)
-
-    def _score(self, member: Member) -> float | None:
-        """The newest value of the metric of a run, higher is better; None where it is missing or not finite."""
-        metrics = self.sweep.final_metrics(member)
-        column = find_key(self.config.metric).column
-        names: Sequence[str] = {"reward": REWARDS, "loss": ("train/loss",)}.get(column, (self.config.metric,))
-        value = next((metrics[name] for name in names if metrics.get(name) is not None), None)
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            return None
-        return float(value) if self.config.direction == "maximize" else -float(value)
 
     def close(self) -> None:
         self._file.close()

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from cluster_cases import finished, rl, wait_until
 
-from rl_training.experiments.launching.asha import FILE, Asha, Rungs, scheduler_config
+from rl_training.experiments.launching.scheduling.asha import FILE, Asha, Rungs
+from rl_training.experiments.launching.scheduling.scores import scheduler_config
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.system.json_lines import read_rows
 
@@ -63,24 +64,24 @@ def write(folder: Path, **fields: Any) -> Path:
 
 @pytest.mark.timeout(600)
 def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Nine trials: nine to the first rung, at least three to the second, at least one to the end, and a run that
-    reaches the end has the rows of one that was never paused."""
-    rates = [1e-5 * 2**number for number in range(9)]
-    file = write(tmp_path, sweep={"hparams.learning_rate": rates}, seeds=[0], parallel_jobs=2)
+    """Four trials to the first rung, the best two to the end; such a run has the rows of one that was never paused."""
+    rates = [1e-5, 1e-4, 1e-3, 3e-3]
+    scheduler = {"type": "asha", "reduction": 2, "num_rungs": 2}
+    swept = {"hparams.learning_rate": rates}
+    file = write(tmp_path, sweep=swept, seeds=[0], parallel_jobs=2, scheduler=scheduler)
     parent = rl(["sweep", str(file), "--output-dir=runs"], tmp_path)
-    wait_until(lambda: len(list(read_rows(next(iter(tmp_path.glob(f"runs/sweeps/*/{FILE}")), tmp_path / "none")))) >= 2)
+    wait_until(lambda: list(read_rows(next(iter(tmp_path.glob(f"runs/sweeps/*/{FILE}")), tmp_path / "none"))))
     parent.send_signal(signal.SIGKILL)
     parent.communicate()
     time.sleep(1)
     out = finished(rl(["sweep", "--resume=latest", "--output-dir=runs"], tmp_path))
     sweep = Sweep.open("latest", tmp_path / "runs")
     asha = Asha(sweep, scheduler_config(sweep.info.scheduler))
-    assert len(asha.rungs.scores[0]) == 9
-    assert 3 <= len(asha.rungs.scores[1]) < 9
-    assert 1 <= len(asha.rungs.scores[2]) < 5
+    assert len(asha.rungs.scores[0]) == 4
+    assert 2 <= len(asha.rungs.scores[1]) < 4
     assert asha.is_over()
     assert "paused by the scheduler" in out
-    whole = next(trial for trial in asha.rungs.scores[2])
+    whole = next(trial for trial in asha.rungs.scores[1])
     member = next(member for member in sweep.members if member.trial == whole)
     asha.close()
     words = ["train", "base.json", f"--hparams.learning-rate={rates[whole]}", "--seed=0", "--output-dir=alone"]
