@@ -29,6 +29,7 @@ guards build_context
 runs
 checkpointing
 logging
+export
 envs data models
 dynamics
 algorithms jax
@@ -61,6 +62,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "wandb": frozenset({"logging"}),
     "imageio": frozenset({"logging"}),
     "imageio_ffmpeg": frozenset({"logging"}),
+    "onnx": frozenset({"export"}),
+    "onnxruntime": frozenset({"export"}),
 }
 
 # (unit, what it imports) -> why the rule is broken there.
