@@ -10,6 +10,7 @@ import numpy as np
 from rl_training.assembly.algorithm import build_algorithm, resolve_algorithm
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, eval_env_maker, need_env_fn
+from rl_training.assembly.exporting import FORMATS, ExportReport, Playing, export_policy, graph_for_export
 from rl_training.assembly.lanes import check_supported
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
@@ -24,6 +25,7 @@ from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
 from rl_training.training.evaluation import evaluate_policy, stack_obs
 from rl_training.types import Array, ConfigError, Dream, Obs, Policy
+from rl_training.version import __version__
 
 
 @runtime_checkable
@@ -87,13 +89,46 @@ class SavedPolicy:
         rng = np.random.default_rng(self.config.seed)
         return policy.dream(rows, np.asarray(actions), rng, samples, context)
 
-    def export(self, kind: str) -> Any:
-        """The greedy policy of a run with backend: jax as a pure function of a batch of raw observations: "jax" is
-        jitted and can be part of a larger compiled program, "numpy" is plain NumPy; see `jax.policy.Exported`."""
+    def export(
+        self, kind: str, path: str | Path | None = None, *, episodes: int | None = None, env_fn: EnvFn | None = None
+    ) -> Any:
+        """The greedy policy as a file or, without `path`, as a function.
+
+        With `path`, a folder or a file, the formats are those of `rl export-policy`; what is written is checked by
+        playing `episodes` episodes (default: as many as evaluations have) and described by an `ExportReport`.
+        Without, a run with backend: jax gives a pure function of a batch of raw observations: "jax" is jitted and can
+        be part of a larger compiled program, "numpy" is plain NumPy; see `jax.policy.Exported`.
+        """
+        if path is not None:
+            return self.write(kind, path, episodes=episodes, env_fn=env_fn)
         if self.config.backend != "jax":
-            raise ConfigError("export is for runs with backend: jax; a torch policy acts by `predict`")
+            raise ConfigError(
+                "export is for runs with backend: jax where no path is given; a torch policy acts by `predict`, and "
+                "export(kind, path) writes a file"
+            )
         exported: Any = self.policy.export(kind)  # type: ignore[attr-defined]
         return exported
+
+    def write(
+        self, kind: str, path: str | Path, *, episodes: int | None = None, env_fn: EnvFn | None = None
+    ) -> ExportReport:
+        """Write the policy as a file that others can run, checked by playing; see `export`."""
+        if kind not in FORMATS:
+            raise ConfigError(f"a policy is written as {' or '.join(FORMATS)}, not '{kind}'")
+        cfg = self.config
+        graph = graph_for_export(self.policy, cfg.algo, self.description())
+        playing = Playing(eval_env_maker(cfg, env_fn), episodes or cfg.training.num_eval_episodes or 10, cfg.seed)
+        return export_policy(self.policy, graph, self.action_space, kind, Path(path), playing)
+
+    def description(self) -> dict[str, str]:
+        """What an exported file says about itself."""
+        cfg = self.config
+        return {
+            "algo": cfg.algo,
+            "env_id": str(cfg.env_id),
+            "env_steps": str(self.env_steps),
+            "rl_training": __version__,
+        }
 
     def reset(self, rows: Array | None = None) -> None:
         """A new episode starts: forget the last one. `rows` marks those of a batch, by a mask or by numbers."""
@@ -212,6 +247,30 @@ def evaluate(
         path = Path(video) / f"eval_step_{saved.env_steps:012d}.mp4"
         record["video"] = str(write_video(path, result.frames, fps=result.fps))
     return record
+
+
+def export(
+    run: str | Path,
+    kind: str,
+    path: str | Path | None = None,
+    *,
+    checkpoint: str | int = "latest",
+    episodes: int | None = None,
+    env_fn: EnvFn | None = None,
+    output_dir: str | Path = "runs",
+    allow_changed_config: bool = False,
+    trust_plugins: bool = False,
+) -> ExportReport:
+    """Write the policy of a run as a file that others can run, by default into `<run>/export/`; "onnx" or "numpy".
+
+    The file is kept only if it does what the policy does in `episodes` episodes; see docs/export.md.
+    """
+    directory = RunDir.open(run, output_dir)
+    need_env_fn(directory.path, directory.config(secrets=False), env_fn, "export")
+    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
+    with to_run as cfg, Offspring(), EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
+        saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
+        return saved.write(kind, path or directory.path / "export", episodes=episodes, env_fn=env_fn)
 
 
 def parse_checkpoint(name: str | int) -> str | int:

@@ -36,7 +36,7 @@ WITH_PATH = "PYTHONPATH=."
 PARSED = frozenset(
     {
         *("eval", "resume", "show", "watch", "debug", "tag", "note", "diff", "verify", "cleanup", "archive", "import"),
-        *("index", "compare", "export", "plot", "dream", "dashboard", "cluster"),
+        *("index", "compare", "export", "export-policy", "plot", "dream", "enjoy", "dashboard", "cluster"),
     }
 )
 """Commands that need runs, or would change those of whoever runs the tests."""

@@ -29,6 +29,7 @@ guards build_context
 runs
 checkpointing
 logging
+export
 envs data models
 dynamics
 algorithms jax
@@ -67,6 +68,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "fastapi": frozenset({"dashboard"}),
     "starlette": frozenset({"dashboard"}),
     "uvicorn": frozenset({"dashboard"}),
+    "onnx": frozenset({"export"}),
+    "onnxruntime": frozenset({"export"}),
 }
 
 # (unit, what it imports) -> why the rule is broken there.

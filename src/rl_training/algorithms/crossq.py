@@ -21,6 +21,7 @@ from rl_training.algorithms.policies import NetworkPolicy
 from rl_training.algorithms.sac import ActorStep, Temperature, actor_loss, temperature_loss
 from rl_training.build_context import BuildContext
 from rl_training.config.networks import has_memory
+from rl_training.export.graph import PolicyGraph
 from rl_training.hparams.crossq import SPEC, CrossQConfig
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.batch_renorm import RenormNetwork, concatenated
@@ -65,6 +66,9 @@ class RenormPolicy(NetworkPolicy):
     def __init__(self, actor: RenormActor, ctx: BuildContext, normalizer: ObsNormalizer | None) -> None:
         super().__init__(actor, ctx, normalizer)
         self.actor = actor
+
+    def graph(self) -> PolicyGraph | None:
+        return self.graph_with("renorm")
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False

@@ -23,6 +23,7 @@ from rl_training.algorithms.policies import NetworkPolicy, to_arrays
 from rl_training.algorithms.random import random_actions
 from rl_training.build_context import BuildContext
 from rl_training.config.networks import refuse_critic_only
+from rl_training.export.graph import PolicyGraph
 from rl_training.hparams.dqn import SPEC, DQNConfig
 from rl_training.models.action_values import ActionValues, QShape
 from rl_training.models.backbones.memory import Remembering
@@ -123,6 +124,11 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         self.saved_env_steps = 0
         """Env steps of the checkpoint that this policy was loaded from; they set epsilon outside of training."""
         self._values = numpy_values(algorithm.q)
+
+    def graph(self) -> PolicyGraph | None:
+        algorithm = self.algorithm
+        support = algorithm.support.cpu().numpy() if algorithm.hp.distribution == "c51" else None
+        return self.graph_with("values", support)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False

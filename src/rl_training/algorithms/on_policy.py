@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.policies import NetworkPolicy, to_arrays
 from rl_training.build_context import BuildContext
+from rl_training.export.graph import PolicyGraph
 from rl_training.guards import Held, gradient_suspects, leaves
 from rl_training.hparams.base import OnPolicyHparams
 from rl_training.hparams.schedules import value_at
@@ -72,6 +73,9 @@ class ActorCriticPolicy(NetworkPolicy):
         if not isinstance(self.head, StateDependentGaussianHead):
             return memory
         return {**memory, **first_draws(num_envs, *self.head.log_std.shape)}
+
+    def graph(self) -> PolicyGraph | None:
+        return self.graph_with("actor_critic")
 
     def acting_modules(self) -> list[nn.Module]:
         return [self.network.actor, self.network.action_head]

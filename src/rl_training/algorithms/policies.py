@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from rl_training.build_context import BuildContext
+from rl_training.export.graph import PolicyGraph
+from rl_training.export.policies import Blueprint, Head, graph_of
 from rl_training.models.backbones.memory import MemoryCarry, Remembering
 from rl_training.models.backbones.mlp import MLP, numpy_layer
 from rl_training.models.networks import as_tensors, load_module_state, module_state
@@ -43,7 +45,8 @@ class NetworkPolicy:
         self.stores_carry = False
         """Whether every step is stored with what was remembered before it."""
         self.device = torch.device(ctx.device)
-        self.action_space = ctx.action_space
+        self.observation_space, self.action_space = ctx.observation_space, ctx.action_space
+        self.network_config = ctx.network
 
     @property
     def remembers(self) -> bool:
@@ -71,6 +74,15 @@ class NetworkPolicy:
     def normalize(self, obs: Obs) -> Obs:
         """Observations as the network sees them."""
         return obs if self.normalizer is None else self.normalizer(obs)
+
+    def graph(self) -> PolicyGraph | None:
+        """The greedy policy as a graph; a subclass whose actions follow from its network alone says how."""
+        return None
+
+    def graph_with(self, head: Head, support: Array | None = None) -> PolicyGraph | None:
+        """The graph of a network with one of the heads that graphs know."""
+        blueprint = Blueprint(self.observation_space, self.action_space, self.network_config, head, support)
+        return graph_of(blueprint, self.state_dict())
 
     def state_dict(self) -> StateDict:
         normalizer = {} if self.normalizer is None else self.normalizer.state_dict()

@@ -27,6 +27,7 @@ from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Tr
 from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
+from rl_training.export.graph import PolicyGraph
 from rl_training.hparams.sac import SPEC, SACConfig
 from rl_training.models.backbones.build import build_actor_backbone, width
 from rl_training.models.critics import QCritics
@@ -105,6 +106,9 @@ class GaussianPolicy(NetworkPolicy):
         self.backbone = actor.backbone
         self.outputs = host_forward(actor.backbone, actor.head.output, self.device, encoder)
 
+    def graph(self) -> PolicyGraph | None:
+        return self.graph_with("gaussian")
+
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
@@ -149,6 +153,9 @@ class CategoricalPolicy(NetworkPolicy):
         super().__init__(actor, ctx, normalizer, encoder)
         self.head, self.backbone = actor.head, actor.backbone
         self.outputs = host_forward(actor.backbone, actor.head.output, self.device, encoder)
+
+    def graph(self) -> PolicyGraph | None:
+        return self.graph_with("categorical")
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False

@@ -22,6 +22,7 @@ from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Tr
 from rl_training.algorithms.policies import NetworkPolicy, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
+from rl_training.export.graph import PolicyGraph
 from rl_training.hparams.td3 import SPEC, TD3Config
 from rl_training.models.backbones.build import build_actor_backbone, width
 from rl_training.models.critics import QCritics
@@ -70,6 +71,9 @@ class DeterministicPolicy(NetworkPolicy):
         self.backbone = actor.backbone
         self.exploration_noise = np.float32(exploration_noise)
         self.outputs = host_forward(actor.backbone, actor.output, self.device, encoder)
+
+    def graph(self) -> PolicyGraph | None:
+        return self.graph_with("deterministic")
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False

@@ -56,7 +56,7 @@ class HostAlgorithm:
         self.updates_per_learn = functions.updates_per_learn
         networks = ((ctx.actor_space, ctx.network.actor), (ctx.observation_space, ctx.network.critic))
         in_numpy = all(runs_in_numpy(space, network) for space, network in networks)
-        self.policy = JaxPolicy(self, ctx.action_space, in_numpy=in_numpy)
+        self.policy = JaxPolicy(self, ctx, in_numpy=in_numpy)
         self._learn = jax.jit(partial(numbered, functions.learn), donate_argnums=0)
         self._observe = jax.jit(functions.observe, donate_argnums=0)
 

@@ -14,14 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.export.graph import PolicyGraph
+from rl_training.export.policies import Blueprint, graph_of
 from rl_training.jax.models.distributions import draw_numpy
 from rl_training.jax.numerics.normalization import from_either_backend
 from rl_training.jax.pytrees import restored, to_host, tree_state
 from rl_training.jax.training import driver as compiled
 from rl_training.numerics.encoding import to_bounds, to_env
-from rl_training.types import ActResult, Array, BoxSpec, Carry, ConfigError, Obs, SpaceSpec, StateDict
+from rl_training.types import ActResult, Array, BoxSpec, Carry, ConfigError, Obs, StateDict
 
 if TYPE_CHECKING:
+    from rl_training.build_context import BuildContext
     from rl_training.jax.host import HostAlgorithm
 
 
@@ -42,9 +45,10 @@ class Exported(NamedTuple):
 class JaxPolicy:
     """Acts with the current state of an agent."""
 
-    def __init__(self, agent: HostAlgorithm, action_space: SpaceSpec, *, in_numpy: bool) -> None:
+    def __init__(self, agent: HostAlgorithm, ctx: BuildContext, *, in_numpy: bool) -> None:
         self.agent = agent
-        self.action_space = action_space
+        self.observation_space, self.action_space = ctx.observation_space, ctx.action_space
+        self.network_config = ctx.network
         self.in_numpy = in_numpy
         self.act_compiled = jax.jit(agent.functions.act, static_argnums=5)
         self.policy_compiled = jax.jit(agent.functions.policy)
@@ -92,6 +96,14 @@ class JaxPolicy:
             return bounded(actions), carry
 
         return Exported(jax.jit(step) if in_jax else step, self.initial_carry)
+
+    def graph(self) -> PolicyGraph | None:
+        """The greedy policy as a graph; None where the algorithm or its network is your own."""
+        head = self.agent.functions.head
+        if head is None:
+            return None
+        blueprint = Blueprint(self.observation_space, self.action_space, self.network_config, head)
+        return graph_of(blueprint, self.state_dict())
 
     def acting(self) -> Any:
         """The parameters that acting needs, from the agent's current state, as NumPy arrays."""

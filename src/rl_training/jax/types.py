@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from rl_training.export.policies import Head
 from rl_training.hparams.off_policy import ReplaySchedule
 from rl_training.types import SpaceSpec
 
@@ -72,6 +73,8 @@ class JaxAlgorithm(NamedTuple):
     """(N) -> the carry at the start of N episodes."""
     unit_actions: bool = False
     """Box actions are in -1..1 and are rescaled to the bounds of the environment, not clipped."""
+    head: Head | None = None
+    """How greedy actions follow from features, for `Policy.graph`; None where no graph can say it."""
     updates_per_learn: int = 1
     """With replay: gradient updates per call of `learn`, whose rows hold that many batches one after the other."""
 

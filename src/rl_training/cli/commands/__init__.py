@@ -55,6 +55,11 @@ RUNS = (
     ),
     Entry("plot sensitivity", "analysis.plot_sensitivity", "draw how hyperparameters change the final score"),
     Entry("export", "analysis.export", "write results for papers and data frames"),
+    Entry(
+        "export-policy",
+        "runs.export_policy",
+        "write the policy of a run as a file that others can run, checked by playing",
+    ),
     Entry("tag", "records.tag", "add tags to a run or all runs of a group, or remove them"),
     Entry("note", "records.note", "write notes about a run or all runs of a group, or show them"),
     Entry("diff", "records.diff", "how two runs or groups differ: config, versions, code, results"),

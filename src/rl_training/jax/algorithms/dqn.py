@@ -120,4 +120,5 @@ def dqn(ctx: BuildContext, hp: DQNConfig) -> JaxAlgorithm:
     """Q-learning with a target network."""
     parts = DeepQ(ctx, hp)
     noise = Noise("uniform", (2,))
-    return parts.algorithm(noise, parts.init, parts.act, parts.learn, exploration=epsilon_at)
+    algorithm = parts.algorithm(noise, parts.init, parts.act, parts.learn, exploration=epsilon_at)
+    return algorithm._replace(head="values")

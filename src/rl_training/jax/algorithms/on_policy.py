@@ -88,6 +88,7 @@ class Learner:
             learn=learn,
             observe=lambda state, batch: state._replace(normalizer=observed(state.normalizer, batch["obs"])),
             initial_carry=self.initial_carry,
+            head="actor_critic",
         )
 
     @property

@@ -156,4 +156,5 @@ def pqn(ctx: BuildContext, hp: PQNConfig) -> JaxAlgorithm:
         learn=parts.learn,
         observe=lambda state, batch: state._replace(normalizer=observed(state.normalizer, batch["obs"])),
         initial_carry=lambda num_envs: {},
+        head="values",
     )

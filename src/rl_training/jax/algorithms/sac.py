@@ -153,4 +153,5 @@ class SoftActorCritic(Learner):
 def sac(ctx: BuildContext, hp: SACConfig) -> JaxAlgorithm:
     """Maximum-entropy actor-critic with an ensemble of critics."""
     parts = SoftActorCritic(ctx, hp)
-    return parts.algorithm(Noise("normal", (parts.size,)), parts.init, parts.act, parts.learn, unit_actions=True)
+    noise = Noise("normal", (parts.size,))
+    return parts.algorithm(noise, parts.init, parts.act, parts.learn, unit_actions=True)._replace(head="gaussian")

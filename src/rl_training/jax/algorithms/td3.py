@@ -139,4 +139,4 @@ def td3(ctx: BuildContext, hp: TD3Config) -> JaxAlgorithm:
         exploration=lambda hyper, env_steps: hyper["exploration_noise"],
         unit_actions=True,
         updates_per_learn=hp.actor_every_updates,
-    )
+    )._replace(head="deterministic")

@@ -1,0 +1,105 @@
+"""`rl export-policy`: write the policy of a run as a file that others can run, checked by playing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rl_training.cli.commands.runs.eval import read_checkpoint
+from rl_training.cli.commands.runs.resume import TARGETS
+from rl_training.cli.flags import (
+    allow_changed_config_flag,
+    argument,
+    converted,
+    json_flag,
+    output_dir_flag,
+    text,
+    trust_flag,
+    whole,
+)
+from rl_training.cli.output import print_json, show, stdout_for_the_result
+from rl_training.cli.parser import Command, UsageError
+from rl_training.cli.targets import find_target
+from rl_training.system.formatting import number_text
+
+KINDS = ("onnx", "numpy")
+
+
+def read_kind(typed: str) -> str:
+    """The name of a format."""
+    if typed not in KINDS:
+        raise UsageError(f"--format is {', '.join(KINDS[:-1])} or {KINDS[-1]}, not '{typed}'")
+    return typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportPolicyOptions:
+    run: str = argument(values="runs")
+    format: str = converted(read_kind, "onnx", "onnx, or numpy for files that need NumPy alone (default onnx)", "KIND")
+    checkpoint: int | str = converted(
+        read_checkpoint,
+        read_checkpoint("latest"),
+        "latest, best, or the env steps of a saved one (default latest)",
+        "WHICH",
+        values="checkpoints",
+    )
+    output: str | None = text("folder, or file of that name (default: export/ of the run)", "PATH")
+    episodes: int | None = whole("episodes of the check (default: those of the run's evaluations)", low=1)
+    trust_plugins: bool = trust_flag()
+    allow_changed_config: bool = allow_changed_config_flag()
+    output_dir: str | None = output_dir_flag()
+    json: bool = json_flag()
+
+
+def run(options: ExportPolicyOptions) -> int:
+    from rl_training.runs.directory import RunDir
+
+    target = find_target(options.run, options.output_dir)
+    if not isinstance(target, RunDir):
+        raise UsageError("rl export-policy takes one run, not a group or a sweep")
+    with stdout_for_the_result(options.json):
+        record = exported(target, options)
+    if options.json:
+        print_json(record)
+    else:
+        show(report_text(record))
+    return 0
+
+
+def exported(target: Any, options: ExportPolicyOptions) -> dict[str, Any]:
+    """Write and check the file; returns the record that `--json` prints."""
+    from rl_training.eval import export
+
+    report = export(
+        target.path,
+        options.format,
+        options.output,
+        checkpoint=options.checkpoint,
+        episodes=options.episodes,
+        trust_plugins=options.trust_plugins,
+        allow_changed_config=options.allow_changed_config,
+    )
+    return {"run": str(target.path), "checkpoint": str(options.checkpoint), "format": options.format, **report.record()}
+
+
+def report_text(record: dict[str, Any]) -> str:
+    """What was written and what the check found, in a few lines."""
+    ties = f", {record['near_ties']:,} near-ties" if record["near_ties"] else ""
+    return (
+        "\n".join(record["files"])
+        + f"\nthe file does what the policy does: {record['observations']:,} observations of "
+        f"{record['episodes']} episodes, largest difference {record['largest_difference']:.1e}{ties}\n"
+        f"return of the policy {number_text(record['policy_return'])}, of the file by itself "
+        f"{number_text(record['file_return'])}"
+    )
+
+
+COMMAND = Command(
+    name="export-policy",
+    summary="write the policy of a run as a file that others can run, checked by playing",
+    usage="RUN [flags]",
+    options=ExportPolicyOptions,
+    run=run,
+    examples=("rl export-policy latest", "rl export-policy latest --format numpy --checkpoint best --output policy"),
+    notes=TARGETS,
+)
