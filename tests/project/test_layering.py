@@ -54,6 +54,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "ale_py": frozenset({"envs"}),
     "cv2": frozenset({"envs"}),
     "minigrid": frozenset({"envs"}),
+    "h5py": frozenset({"data"}),
     "rich": frozenset({"logging", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
     "duckdb": frozenset({"experiments"}),
