@@ -44,9 +44,8 @@ def test_recording_twice_gives_the_same_bits(run_dir: Path, tmp_path: Path, caps
     assert data.truncated.tolist() == [i in (199, 249) for i in range(250)], "the budget cuts an episode off"
     assert data.info.policy["how"] == "sampled, noise 0.2"
     assert np.abs(data.actions).max() <= 2.0
-    greedy = record(
-        run_dir, tmp_path / "c", "--steps", "250", "--seed", "3", "--reference-episodes", "2", capsys=capsys
-    )
+    plain = ("--steps", "250", "--seed", "3", "--reference-episodes", "2")
+    greedy = record(run_dir, tmp_path / "c", *plain, capsys=capsys)
     assert greedy["sha256"] != one["sha256"]
     assert greedy["score_mean"] is not None
 

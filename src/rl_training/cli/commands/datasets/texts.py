@@ -32,9 +32,8 @@ def describe(data: Dataset, where: str, *, as_json: bool) -> int:
         return 0
     show(bold(where))
     show(f"environment  {record['env_id']}, actions in {record['action_scale']} scale")
-    show(
-        f"rows         {record['rows']:,} in {record['episodes']:,} episodes, {record['whole_episodes']:,} of them whole"
-    )
+    whole = f"{record['whole_episodes']:,} of them whole"
+    show(f"rows         {record['rows']:,} in {record['episodes']:,} episodes, {whole}")
     ends = f"{record['terminated']:,} terminated, {record['truncated']:,} truncated"
     show(f"ends         {ends}; lengths {record['length_min']:,} to {record['length_max']:,}")
     if record["return_mean"] is not None:
