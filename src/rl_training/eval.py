@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from rl_training.algorithms.random import RandomAgent
 from rl_training.assembly.algorithm import build_algorithm, resolve_algorithm
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, eval_env_maker, need_env_fn
 from rl_training.assembly.exporting import FORMATS, ExportReport, Playing, export_policy, graph_for_export
 from rl_training.assembly.lanes import check_supported
+from rl_training.build_context import BuildContext
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
 from rl_training.config.networks import critic_only_keys
+from rl_training.config.resolution import config_to_mapping
 from rl_training.config.schema import TrainConfig
+from rl_training.data.datasets.dataset import Dataset, joined
+from rl_training.data.datasets.info import DatasetInfo
 from rl_training.envs import make_env, space_spec
 from rl_training.envs.observations import as_batch
 from rl_training.envs.watch import EnvWatch
 from rl_training.guards import Guard
+from rl_training.hparams.random import RandomConfig
 from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
 from rl_training.training.evaluation import evaluate_policy, stack_obs
-from rl_training.types import Array, ConfigError, Dream, Obs, Policy
+from rl_training.training.recording import Amount, Behaviour, record_episodes
+from rl_training.types import Array, ConfigError, DictSpec, Dream, Obs, Policy
 from rl_training.version import __version__
+
+GREEDY = Behaviour()
+"""Acting without noise."""
 
 
 @runtime_checkable
@@ -271,6 +282,76 @@ def export(
     with to_run as cfg, Offspring(), EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
         return saved.write(kind, path or directory.path / "export", episodes=episodes, env_fn=env_fn)
+
+
+def record(
+    run: str | Path | None,
+    amount: Amount,
+    *,
+    checkpoint: str | int = "latest",
+    how: Behaviour = GREEDY,
+    random_env: str | None = None,
+    seed: int | None = None,
+    reference_episodes: int = 100,
+    output_dir: str | Path = "runs",
+    trust_plugins: bool = False,
+) -> Dataset:
+    """Play with the policy of a run and keep every transition, as a dataset.
+
+    Without a `run`, uniformly random actions are recorded in environment `random_env`. Reference scores are the mean
+    returns of `reference_episodes` fresh episodes of the random policy (0) and of the run's greedy one (100).
+    """
+    if run is None:
+        if random_env is None:
+            raise ConfigError("name a run, or an environment for random actions")
+        return _recorded(TrainConfig(algo="random", env_id=random_env), None, amount, how, seed or 0, 0, {})
+    directory = RunDir.open(run, output_dir)
+    need_env_fn(directory.path, directory.config(secrets=False), None, "record")
+    with (
+        directory.to_run(trust_plugins=trust_plugins, env_given=False) as cfg,
+        Offspring(),
+        EnvWatch(),
+        pinned_threads(cfg.training.num_threads, cfg.backend),
+    ):
+        saved = _load(directory, cfg, checkpoint, None, False)
+        policy = {"run": directory.path.name, "env_steps": saved.env_steps}
+        return _recorded(cfg, saved.policy, amount, how, cfg.seed if seed is None else seed, reference_episodes, policy)
+
+
+def _recorded(
+    cfg: TrainConfig,
+    policy: Policy | None,
+    amount: Amount,
+    how: Behaviour,
+    seed: int,
+    references: int,
+    facts: dict[str, Any],
+) -> Dataset:
+    """Record with a policy, or with random actions where it is None."""
+    make = eval_env_maker(cfg, None)
+    env = make(0)
+    spaces = space_spec(env.observation_space), space_spec(env.action_space)
+    env.close()
+    if isinstance(spaces[1], DictSpec):
+        raise ConfigError(f"environment '{cfg.env_id}' has a Dict action space, which no dataset holds")
+    chance = RandomAgent(BuildContext(*spaces), RandomConfig())
+    acting: Policy = chance if policy is None else policy
+    info = DatasetInfo(
+        cfg.env_id,
+        spaces,
+        "env",
+        env=config_to_mapping(cfg)["env"],
+        policy={**facts, "algo": cfg.algo, "how": "random" if policy is None else how.text()},
+        seed=seed,
+    )
+    if policy is not None and references:
+        low, high = (
+            float(evaluate_policy(each, make, episodes=references, seed=seed).returns.mean())
+            for each in (chance.policy, policy)
+        )
+        said = f"mean returns of {references} evaluation episodes, random (min) and this run's greedy policy (max)"
+        info = replace(info, ref_min=low, ref_max=high, reference=said)
+    return joined(info, list(record_episodes(acting, make, spaces[1], amount, seed, how)))
 
 
 def parse_checkpoint(name: str | int) -> str | int:

@@ -41,6 +41,13 @@ def episode_noise(seed: int, episode: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([seed, _word("eval"), episode, 1]))
 
 
+def episode_streams(seed: int, episode: int) -> tuple[int, np.random.Generator]:
+    """The reset seed and the action noise of recorded episode k; no evaluation or training shares them."""
+    words = [seed, _word("record"), episode + 1]
+    first = int(np.random.SeedSequence(words).generate_state(1)[0]) >> 1
+    return first, np.random.default_rng(np.random.SeedSequence([*words, 1]))
+
+
 class Streams:
     """The random streams of one run, by name: `ctx.streams("init")`."""
 

@@ -57,6 +57,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cv2": frozenset({"envs"}),
     "minigrid": frozenset({"envs"}),
     "ray": frozenset({"distributed"}),
+    "h5py": frozenset({"data"}),
     "rich": frozenset({"logging", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
     "duckdb": frozenset({"experiments"}),

@@ -58,4 +58,4 @@ def test_help_imports_no_file_of_a_command() -> None:
         "print([name for name in sys.modules if name.startswith('rl_training.cli.commands.') or name == 'numpy'])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-2:] == ["resume", "[]"]
+    assert result.stdout.splitlines()[-3:] == ["resume", "record", "[]"]

@@ -1,0 +1,1 @@
+"""Commands about datasets: record, describe, check, convert and join them."""

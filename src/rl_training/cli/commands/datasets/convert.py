@@ -1,0 +1,73 @@
+"""`rl dataset convert`: another format, or only some of the episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_training.cli.commands.datasets.record import read_share
+from rl_training.cli.commands.datasets.texts import write_and_show
+from rl_training.cli.flags import argument, converted, json_flag, switch, text
+from rl_training.cli.parser import Command, UsageError
+
+if TYPE_CHECKING:
+    from rl_training.data.datasets.dataset import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    source: str = argument()
+    target: str = argument()
+    env_id: str | None = text("environment of a D4RL or OGBench file (.hdf5, .npz), whose spaces it must fit", "ID")
+    whole: bool = switch("leave out episodes that begin or end in the middle")
+    top: float = converted(read_share, 1.0, "keep this fraction of the episodes, those of the highest return", "F")
+    json: bool = json_flag()
+
+
+def run(options: ConvertOptions) -> int:
+    import numpy as np
+
+    from rl_training.data.datasets.merging import best_episodes
+
+    if not 0.0 < options.top <= 1.0:
+        raise UsageError(f"--top is a fraction above 0 and at most 1, not {options.top:g}")
+    data = opened(options)
+    if options.whole:
+        data = data.select(np.flatnonzero(data.whole))
+    if options.top < 1.0:
+        data = data.select(best_episodes(data.returns, options.top))
+    return write_and_show(data, Path(options.target), as_json=options.json)
+
+
+def opened(options: ConvertOptions) -> Dataset:
+    """The source; a file of another library needs the environment."""
+    from rl_training.data.datasets.opening import open_dataset
+
+    if options.env_id is None:
+        return open_dataset(options.source)
+    from rl_training.config.resolution import config_to_mapping
+    from rl_training.config.schema import TrainConfig
+    from rl_training.data.datasets.flat_files import read_flat
+    from rl_training.envs import make_env, space_spec
+
+    cfg = TrainConfig(env_id=options.env_id)
+    env = make_env(cfg.env_id, cfg.env)
+    spaces = space_spec(env.observation_space), space_spec(env.action_space)
+    env.close()
+    return read_flat(Path(options.source), cfg.env_id, spaces, config_to_mapping(cfg)["env"])
+
+
+COMMAND = Command(
+    name="dataset convert",
+    summary="write a dataset in another format, or only some of its episodes",
+    usage="DATASET PATH [flags]",
+    options=ConvertOptions,
+    run=run,
+    examples=(
+        "rl dataset convert data/expert expert.npz",
+        "rl dataset convert run:latest data/best --whole --top 0.1",
+        "rl dataset convert hopper_medium.hdf5 data/hopper --env-id Hopper-v5",
+    ),
+    notes="PATH is a folder, or a file that ends in .npz. DATASET may also be run:RUN[:STEP].",
+)

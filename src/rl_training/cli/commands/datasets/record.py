@@ -1,0 +1,132 @@
+"""`rl record`: a dataset from a run's policy, from its replay rows, or from random actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_training.cli.commands.datasets.texts import write_and_show
+from rl_training.cli.commands.runs.eval import read_checkpoint
+from rl_training.cli.commands.runs.resume import TARGETS
+from rl_training.cli.flags import (
+    converted,
+    json_flag,
+    optional_argument,
+    output_dir_flag,
+    switch,
+    text,
+    trust_flag,
+    whole,
+)
+from rl_training.cli.output import stdout_for_the_result
+from rl_training.cli.parser import Command, UsageError
+from rl_training.cli.targets import find_target
+
+if TYPE_CHECKING:
+    from rl_training.data.datasets.dataset import Dataset
+
+
+def read_share(typed: str) -> float:
+    """A number from 0 on."""
+    try:
+        value = float(typed)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise UsageError(f"--noise and --epsilon take a number from 0 on, not '{typed}'")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    run: str | None = optional_argument(values="runs")
+    env_id: str | None = text("record uniformly random actions in this environment, without a run", "ID")
+    output: str | None = text("folder to write, or a file that ends in .npz", "PATH")
+    checkpoint: int | str = converted(
+        read_checkpoint,
+        read_checkpoint("latest"),
+        "latest, best, or the env steps of a saved one (default latest)",
+        "WHICH",
+        values="checkpoints",
+    )
+    episodes: int | None = whole("episodes to record", low=1)
+    steps: int | None = whole("steps to record; the last episode is cut off there", low=1)
+    replay: bool = switch("take the replay rows of the checkpoint; nothing is played")
+    stochastic: bool = switch("sample actions instead of taking the most likely one")
+    noise: float = converted(read_share, 0.0, "Gaussian noise on Box actions, in half widths of their bounds", "S")
+    epsilon: float = converted(read_share, 0.0, "probability of a random action", "E")
+    seed: int | None = whole("seed of the episodes (default: the run's own)", "S")
+    reference_episodes: int = whole(
+        "episodes of the random and of the greedy policy that scores refer to; 0 for none (default 100)", default=100
+    )
+    trust_plugins: bool = trust_flag()
+    output_dir: str | None = output_dir_flag()
+    json: bool = json_flag()
+
+
+def run(options: RecordOptions) -> int:
+    check(options)
+    assert options.output is not None
+    with stdout_for_the_result(options.json):
+        data = recorded(options)
+    return write_and_show(data, Path(options.output), as_json=options.json)
+
+
+def check(options: RecordOptions) -> None:
+    """UsageError for flags that contradict each other."""
+    if (options.run is None) == (options.env_id is None):
+        raise UsageError("name a run to record, or give --env-id for random actions")
+    if options.output is None:
+        raise UsageError("say where to write the dataset: --output PATH")
+    if (options.episodes is not None) + (options.steps is not None) + options.replay != 1:
+        raise UsageError("give one of --episodes, --steps and --replay")
+    chosen = options.stochastic or options.noise or options.epsilon
+    if chosen and (options.replay or options.run is None):
+        raise UsageError("--stochastic, --noise and --epsilon are for episodes of a run's policy")
+    if options.replay and (options.run is None or options.seed is not None):
+        raise UsageError("--replay takes the rows of a RUN as they are: without --env-id and --seed")
+    if options.epsilon > 1.0:
+        raise UsageError(f"--epsilon is a probability, not {options.epsilon:g}")
+
+
+def recorded(options: RecordOptions) -> Dataset:
+    """The dataset that the flags ask for."""
+    from rl_training.data.datasets.replay_rows import replay_dataset
+    from rl_training.eval import record
+    from rl_training.runs.directory import RunDir
+    from rl_training.training.recording import Amount, Behaviour
+
+    path = None
+    if options.run is not None:
+        target = find_target(options.run, options.output_dir)
+        if not isinstance(target, RunDir):
+            raise UsageError("rl record takes one run, not a group or a sweep")
+        if options.replay:
+            return replay_dataset(target, options.checkpoint)
+        path = target.path
+    return record(
+        path,
+        Amount(options.episodes, options.steps),
+        checkpoint=options.checkpoint,
+        how=Behaviour(options.stochastic, options.noise, options.epsilon),
+        random_env=options.env_id,
+        seed=options.seed,
+        reference_episodes=options.reference_episodes,
+        trust_plugins=options.trust_plugins,
+    )
+
+
+COMMAND = Command(
+    name="record",
+    summary="record a dataset: episodes of a run, its replay rows, or random actions",
+    usage="[RUN] --output PATH (--episodes N | --steps N | --replay) [flags]",
+    options=RecordOptions,
+    run=run,
+    examples=(
+        "rl record latest --episodes 100 --output data/expert",
+        "rl record latest --replay --output data/medium-replay",
+        "rl record --env-id Pendulum-v1 --steps 5000 --output data/random",
+    ),
+    notes=TARGETS,
+)

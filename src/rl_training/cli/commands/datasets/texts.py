@@ -1,0 +1,99 @@
+"""What the commands say about a dataset, and how they write one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.output import bold, print_json, show
+from rl_training.system.formatting import number_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rl_training.data.datasets.dataset import Dataset
+
+BINS = 10
+"""Bins of a histogram of actions."""
+
+
+def write_and_show(data: Dataset, path: Path, *, as_json: bool) -> int:
+    """Write a dataset as a folder, or as an .npz file, and describe it."""
+    from rl_training.data.datasets.native import write_native
+    from rl_training.data.datasets.npz_file import write_npz
+
+    written = write_npz(data, path) if path.suffix == ".npz" else write_native(data, path)
+    return describe(data, str(written), as_json=as_json)
+
+
+def describe(data: Dataset, where: str, *, as_json: bool) -> int:
+    record = facts(data, where)
+    if as_json:
+        print_json(record)
+        return 0
+    show(bold(where))
+    show(f"environment  {record['env_id']}, actions in {record['action_scale']} scale")
+    whole = f"{record['whole_episodes']:,} of them whole"
+    show(f"rows         {record['rows']:,} in {record['episodes']:,} episodes, {whole}")
+    ends = f"{record['terminated']:,} terminated, {record['truncated']:,} truncated"
+    show(f"ends         {ends}; lengths {record['length_min']:,} to {record['length_max']:,}")
+    if record["return_mean"] is not None:
+        names = ("return_mean", "return_std", "return_min", "return_max")
+        mean, std, low, high = (number_text(record[name]) for name in names)
+        show(f"returns      {mean} +- {std} ({low} to {high})")
+    if record["score_mean"] is not None:
+        low, high = number_text(record["ref_min"]), number_text(record["ref_max"])
+        show(f"score        {record['score_mean']:.1f} (0 is a return of {low}, 100 of {high})")
+    for name, counts in record["action_histogram"].items():
+        show(f"{name:<12} {' '.join(f'{count:,}' for count in counts)}")
+    policy = ", ".join(f"{name} {value}" for name, value in record["policy"].items())
+    show(f"policy       {policy or 'unknown'}")
+    show(f"sha256       {record['sha256']}")
+    return 0
+
+
+def facts(data: Dataset, where: str) -> dict[str, Any]:
+    """The record that `--json` prints."""
+    returns = data.returns[data.whole]
+    some = bool(returns.size)
+    return {
+        "path": where,
+        "env_id": data.info.env_id,
+        "action_scale": data.info.action_scale,
+        "rows": len(data),
+        "episodes": len(data.starts),
+        "whole_episodes": int(data.whole.sum()),
+        "terminated": int(data.terminated.sum()),
+        "truncated": int(data.truncated.sum()),
+        "length_min": int(data.lengths.min()),
+        "length_max": int(data.lengths.max()),
+        "return_mean": float(returns.mean()) if some else None,
+        "return_std": float(returns.std()) if some else None,
+        "return_min": float(returns.min()) if some else None,
+        "return_max": float(returns.max()) if some else None,
+        "score_mean": float(data.score(returns).mean()) if some and data.has_scores else None,
+        "ref_min": data.info.ref_min,
+        "ref_max": data.info.ref_max,
+        "reference": data.info.reference,
+        "action_histogram": action_histogram(data),
+        "policy": dict(data.info.policy),
+        "seed": data.info.seed,
+        "author": data.info.author,
+        "licence": data.info.licence,
+        "sha256": data.sha256,
+    }
+
+
+def action_histogram(data: Dataset) -> dict[str, list[int]]:
+    """How often each action was taken; Box actions in ten equal bins between their bounds, dimension by dimension."""
+    import numpy as np
+
+    from rl_training.types import BoxSpec
+
+    space = data.info.spaces[1]
+    columns = np.asarray(data.actions).reshape(len(data), -1).T
+    if not isinstance(space, BoxSpec):
+        return {f"action[{i}]": np.bincount(column).tolist() for i, column in enumerate(columns)}
+    if not space.is_bounded:
+        return {}
+    unit = data.unit_actions().reshape(len(data), -1).T
+    return {f"action[{i}]": np.histogram(column, BINS, (-1.0, 1.0))[0].tolist() for i, column in enumerate(unit)}

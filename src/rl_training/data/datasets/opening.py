@@ -1,0 +1,36 @@
+"""`open_dataset`: from a path, or the name of a run, to a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rl_training.data.datasets.dataset import Dataset
+from rl_training.data.datasets.info import DatasetError
+from rl_training.data.datasets.native import INDEX, read_native
+from rl_training.data.datasets.npz_file import read_npz
+from rl_training.data.datasets.replay_rows import replay_dataset
+from rl_training.runs.directory import RunDir
+from rl_training.runs.names import parse_run_step
+
+RUN = "run:"
+
+
+def open_dataset(where: str | Path, *, output_dir: str | Path = "runs", verify: bool = True) -> Dataset:
+    """A dataset by where it is: a folder, an `.npz` file, or "run:RUN[:STEP]" for the replay rows of a run.
+
+    `verify` compares the checksums and looks for values that are not finite; without it only dtypes and shapes are
+    compared. Runs are looked for in `output_dir`.
+    """
+    text = str(where)
+    if text.startswith(RUN):
+        start = parse_run_step(text.removeprefix(RUN))
+        return replay_dataset(RunDir.open(start.run, output_dir), start.checkpoint)
+    path = Path(text)
+    if path.is_dir():
+        return read_native(path, verify=verify)
+    if path.suffix == ".npz":
+        return read_npz(path, verify=verify)
+    raise DatasetError(
+        f"there is no dataset '{text}': name a folder with a {INDEX}, an .npz file, or run:RUN[:STEP] for the replay "
+        "rows of a run"
+    )

@@ -1,0 +1,119 @@
+"""From a run to a dataset and on, by commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_training import train
+from rl_training.cli import main
+from rl_training.data.datasets.opening import open_dataset
+from rl_training.types import ConfigError
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run with replay."""
+    return train(
+        {"algo": "sac", "env_id": "Pendulum-v1", "output_dir": str(tmp_path_factory.mktemp("runs"))},
+        total_timesteps=512,
+        env={"num_envs": 2},
+        training={"num_eval_episodes": 0},
+        hparams={"learning_starts": 400, "updates_per_step": 0.1},
+    ).run_dir
+
+
+def record(run_dir: Path, output: Path, *flags: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["record", str(run_dir), "--output", str(output), "--json", *flags]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_recording_twice_gives_the_same_bits(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    flags = ("--steps", "250", "--seed", "3", "--noise", "0.2", "--stochastic", "--reference-episodes", "0")
+    one, other = (record(run_dir, tmp_path / name, *flags, capsys=capsys) for name in "ab")
+    assert one["sha256"] == other["sha256"]
+    assert one["episodes"] == 2
+    data = open_dataset(tmp_path / "a")
+    assert len(data) == 250
+    assert data.truncated.tolist() == [i in (199, 249) for i in range(250)], "the budget cuts an episode off"
+    assert data.info.policy["how"] == "sampled, noise 0.2"
+    assert np.abs(data.actions).max() <= 2.0
+    plain = ("--steps", "250", "--seed", "3", "--reference-episodes", "2")
+    greedy = record(run_dir, tmp_path / "c", *plain, capsys=capsys)
+    assert greedy["sha256"] != one["sha256"]
+    assert greedy["score_mean"] is not None
+
+
+def test_a_recorded_episode_can_be_played_again(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    import gymnasium as gym
+
+    record(run_dir, tmp_path / "a", "--episodes", "1", "--reference-episodes", "0", capsys=capsys)
+    data = open_dataset(tmp_path / "a")
+    env = gym.make("Pendulum-v1")
+    obs, _ = env.reset(seed=int(data.seeds[0]))
+    for row in range(200):
+        assert np.array_equal(obs, data.observations[row])  # type: ignore[call-overload]
+        obs, reward, _, _, _ = env.step(data.actions[row])
+        assert reward == data.rewards[row]
+    assert np.array_equal(obs, data.observations[200])  # type: ignore[call-overload]
+    env.close()
+
+
+def test_replay_rows_convert_and_merge(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    found = record(run_dir, tmp_path / "replay", "--replay", capsys=capsys)
+    assert (found["rows"], found["action_scale"]) == (512, "unit")
+    assert main(["record", "--env-id", "Pendulum-v1", "--steps", "400", "--output", str(tmp_path / "random.npz")]) == 0
+    both = [str(tmp_path / "replay"), str(tmp_path / "random.npz")]
+    assert main(["dataset", "merge", *both, "--output", str(tmp_path / "mixed")]) == 0
+    mixed = open_dataset(tmp_path / "mixed")
+    assert len(mixed) == 912
+    assert mixed.info.action_scale == "unit"
+    assert np.array_equal(mixed.actions[:512], open_dataset(tmp_path / "replay").actions)
+    assert (
+        main(["dataset", "convert", str(tmp_path / "mixed"), str(tmp_path / "best"), "--whole", "--top", "0.25"]) == 0
+    )
+    best = open_dataset(tmp_path / "best")
+    assert len(best.starts) == 1
+    assert best.returns[0] == mixed.returns[mixed.whole].max()
+    assert main(["dataset", "check", *both]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--output PATH"),
+        (["--output", "x"], "one of --episodes, --steps and --replay"),
+        (["--output", "x", "--replay", "--noise", "0.1"], "are for episodes"),
+        (["--output", "x", "--steps", "5", "--epsilon", "2"], "--epsilon is a probability"),
+        (["--output", "x", "--steps", "5", "--env-id", "CartPole-v1"], "name a run to record, or give --env-id"),
+    ],
+)
+def test_contradicting_flags(flags: list[str], message: str, capsys: Any) -> None:
+    assert main(["record", "some_run", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_damage_is_named_and_ends_with_2(tmp_path: Path, capsys: Any) -> None:
+    output = str(tmp_path / "x")
+    assert main(["record", "--env-id", "CartPole-v1", "--episodes", "2", "--output", output]) == 0
+    path = tmp_path / "x" / "rewards.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    capsys.readouterr()
+    assert main(["dataset", "check", output]) == 2
+    assert "rewards.npy': column 'rewards' was changed" in capsys.readouterr().err
+
+
+def test_datasets_of_two_environments_are_not_merged(tmp_path: Path) -> None:
+    from rl_training.data.datasets.merging import merged
+    from rl_training.eval import record
+    from rl_training.training.recording import Amount
+
+    parts = [record(None, Amount(steps=3), random_env=name) for name in ("CartPole-v1", "Pendulum-v1")]
+    with pytest.raises(ConfigError, match="'b' is of environment 'Pendulum-v1', 'a' of 'CartPole-v1'"):
+        merged(parts, ["a", "b"])
