@@ -79,7 +79,7 @@ def acting(dreamer: Dreamer, rows: int) -> dict[str, float]:
     policy, rng = dreamer.policy, np.random.default_rng(0)
     obs, carry = rng.standard_normal((rows, OBS)).astype(np.float32), policy.initial_carry(rows)
     going_on = np.zeros(rows, bool)
-    ways = {
+    ways: dict[str, Callable[[], Any]] = {
         "numpy": lambda: policy.decide(obs, carry, going_on, rng),
         "torch": lambda: LatentPolicy.decide(policy, obs, carry, going_on, rng),
     }
