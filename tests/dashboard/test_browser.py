@@ -487,15 +487,20 @@ def test_a_new_row_is_drawn_and_a_cut_log_leaves_no_point_twice(browser: Browser
                     page.wait_for_timeout(50)
                 raise AssertionError(points())
 
-            wait_for(list(range(1, 11)), 15)
+            wait_for(list(range(1, 11)), 40)
             page.wait_for_timeout(1500)
             write_rows(run, [{"env_steps": 11, "train/loss": 11.0}], mode="a")
-            wait_for(list(range(1, 12)), 8)
+            wait_for(list(range(1, 12)), 20)
             write_rows(run, rows[:4])  # a resume cuts the log back
-            wait_for([1, 2, 3, 4], 8)
+            wait_for([1, 2, 3, 4], 20)
             write_rows(run, [{"env_steps": step, "train/loss": 5.0} for step in (5, 6, 7)], mode="a")
-            wait_for([1, 2, 3, 4, 5, 6, 7], 8)
+            wait_for([1, 2, 3, 4, 5, 6, 7], 20)
             expect(page.locator("table.runs tbody tr").first).to_contain_text("7")
+            for step in range(8, 14):  # rows that keep coming are drawn while they do
+                write_rows(run, [{"env_steps": step, "train/loss": 5.0}], mode="a")
+                page.wait_for_timeout(500)
+            assert len(points()) > 8
+            wait_for(list(range(1, 14)), 20)
 
 
 def test_stop_and_resume_by_the_page(browser: Browser, tmp_path: Path) -> None:

@@ -233,6 +233,19 @@ def test_smoothing_is_debiased_and_can_be_continued() -> None:
     assert total / mass == pytest.approx(line[3])
 
 
+def test_no_row_of_our_own_writer_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in its row a metric stands."""
+
+    def refuse(line: bytes) -> None:
+        raise AssertionError(line)
+
+    monkeypatch.setattr("rl_training.dashboard.reading.log_columns.parse_row", refuse)
+    data = b"".join(encode_row({"env_steps": n, "a": n / 3, "b": -1e-7 * n, "c": None}) for n in range(50))
+    found = parse_columns(data, ["env_steps", "a", "b", "c"])
+    assert found["b"].tolist() == [-1e-7 * n for n in range(50)]
+    assert found["c"].tolist() == [math.inf] * 50
+
+
 def test_columns_of_nothing() -> None:
     assert parse_columns(b"", ["a"])["a"].tolist() == []
     assert json.dumps(parse_columns(b"{}\n", ["a"])["a"].tolist()) == "[NaN]"

@@ -80,9 +80,8 @@ class ColumnStore:
             self._logs.move_to_end(path)
         with state.lock:
             self._update(state)
-            for name in dict.fromkeys(names):
-                if name not in state.columns:
-                    state.columns[name] = self._load(state, run, name)
+            missing = [name for name in dict.fromkeys(names) if name not in state.columns]
+            state.columns |= self._load(state, run, missing) if missing else {}
             view = LogView({name: state.columns[name] for name in names}, state.offset, state.generation)
         self._evict()
         return view
@@ -111,16 +110,22 @@ class ColumnStore:
             state.offset = end
         state.last = _last(state.path, state.offset)
 
-    def _load(self, state: LogState, run: Path, name: str) -> Array:
-        start, known = 0, np.empty(0)
-        if self.caches and state.offset >= MIN_CACHED:
-            start, known = _read_cache(_cache_file(run, name), state)
-        if start == state.offset:
-            return known
-        column = np.concatenate([known, _parse(state.path, start, state.offset, [name])[name]])
-        if self.caches and state.offset - start >= MIN_CACHED:
-            _write_cache(_cache_file(run, name), state, column)
-        return column
+    def _load(self, state: LogState, run: Path, names: Sequence[str]) -> dict[str, Array]:
+        """Columns that were not asked for before: from cache files, else all together in one pass over the log."""
+        is_large = self.caches and state.offset >= MIN_CACHED
+        starts: dict[int, list[str]] = {}
+        known: dict[str, Array] = {}
+        for name in names:
+            start, known[name] = _read_cache(_cache_file(run, name), state) if is_large else (0, np.empty(0))
+            starts.setdefault(start, []).append(name)
+        for start, together in starts.items():
+            if start == state.offset:
+                continue
+            for name, new in _parse(state.path, start, state.offset, together).items():
+                known[name] = np.concatenate([known[name], new])
+                if is_large and state.offset - start >= MIN_CACHED:
+                    _write_cache(_cache_file(run, name), state, known[name])
+        return known
 
     def _evict(self) -> None:
         with self._lock:

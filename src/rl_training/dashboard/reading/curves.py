@@ -63,9 +63,7 @@ def read_points(
     steps, places, values = (view.columns[name] for name in (STEPS, AXES[axis], metric))
     has = np.isfinite(steps) & np.isfinite(places) & ~np.isnan(values)
     steps, places, values = steps[has], places[has], values[has]
-    # the last of equal steps: unique on the reversed array finds its first
-    _, first = np.unique(steps[::-1], return_index=True)
-    order = len(steps) - 1 - first
+    order = _last_of_equal(steps, np.isfinite(values))
     places, values = places[order], np.where(np.isinf(values[order]), np.nan, values[order])
     if axis == "env_steps" and len(places) and metric.startswith(EVAL):
         start = _evaluation_at_start(run, metric)
@@ -77,6 +75,15 @@ def read_points(
     elif axis != "env_steps":
         places = np.maximum.accumulate(places) if len(places) else places
     return places, values, view
+
+
+def _last_of_equal(steps: Array, is_finite: Array) -> Array:
+    """Indices of increasing steps; of equal ones the last with a finite value, or the last if there is none."""
+    if (np.diff(steps) > 0).all():
+        return np.arange(len(steps))
+    ranked = np.lexsort((np.arange(len(steps)), is_finite, steps))
+    is_last = np.append(np.diff(steps[ranked]) > 0, True)
+    return np.asarray(ranked[is_last])
 
 
 def finite_curve(

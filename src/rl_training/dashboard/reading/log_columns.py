@@ -87,9 +87,9 @@ def _values(data: bytes, places: Sequence[int], name: str) -> tuple[list[float],
     values: list[float] = []
     strange: list[int] = []
     for number, place in enumerate(places):
-        piece = data[place + width : place + width + VALUE_BYTES]
-        stop = piece.find(b",")
-        text = piece[:stop] if stop >= 0 else piece[: max(piece.find(b"}"), 0)]
+        text = data[place + width : place + width + VALUE_BYTES].partition(b",")[0]
+        if b"}" in text:  # the last metric of its row
+            text = text.partition(b"}")[0]
         try:
             value = float(text)
             if value - value != 0.0 or b"_" in text or (is_count and not (text.isdigit() and value < 2**53)):

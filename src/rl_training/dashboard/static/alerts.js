@@ -1,6 +1,6 @@
 // Alerts of all runs, newest first.
 import {get, on} from "./api.js";
-import {h, number, plainTable, replace, settle, time} from "./dom.js";
+import {atMost, h, number, plainTable, replace, time} from "./dom.js";
 import {link} from "./state.js";
 
 export function alertsView(main, {say}) {
@@ -14,6 +14,6 @@ export function alertsView(main, {say}) {
     } catch (error) { say(error.message); }
   }
   load();
-  const ends = [on("alert", settle(load, 300)), on("resync", load)];
+  const ends = [on("alert", atMost(load, 300)), on("resync", load)];
   return {destroy() { ends.forEach((end) => end()); }};
 }

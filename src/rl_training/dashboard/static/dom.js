@@ -110,8 +110,14 @@ export function save(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** Call an action at most once per wait, the last time included. */
+/** Call an action once things have been quiet for a while: for typing. */
 export function settle(action, wait) {
   let timer = null;
   return (...words) => { clearTimeout(timer); timer = setTimeout(() => action(...words), wait); };
+}
+
+/** Call an action soon, and at most once per wait however often it is asked for: for events that keep coming. */
+export function atMost(action, wait) {
+  let timer = null;
+  return () => { if (timer === null) timer = setTimeout(() => { timer = null; action(); }, typeof wait === "function" ? wait() : wait); };
 }

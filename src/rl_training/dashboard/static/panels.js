@@ -1,6 +1,6 @@
 // Panels of curves: bands over seeds or single runs, kept up to date by the events of the server.
 import {get, getCurves, on, query, subscribe} from "./api.js";
-import {button, h, number, plainTable, replace, settle, time} from "./dom.js";
+import {atMost, button, h, number, plainTable, replace, time} from "./dom.js";
 import {colour, Plot} from "./plot.js";
 import {state, update} from "./state.js";
 
@@ -17,7 +17,7 @@ export class Panels {
     this.ends = [
       on("row", (event) => this.panels.forEach((panel) => panel.row(event))),
       on("reset", (event) => this.panels.forEach((panel) => panel.reset(event.run))),
-      on("status", settle(() => this.load(), 500)),
+      on("status", atMost(() => this.load(), 500)),
       on("resync", () => this.load()),
       on("theme", () => this.panels.forEach((panel) => { panel.legend(); panel.plot.draw(); })),
     ];
@@ -55,8 +55,8 @@ class Panel {
         button("SVG", () => this.plot.saveSvg(`${this.name}.svg`), {class: "quiet"}), h("a", {class: "quiet csv", href: "#", download: "curves.csv"}, "CSV"),
         panels.only ? null : button("×", () => this.close(), {class: "quiet", "aria-label": `close ${metric}`})),
       this.plot.box, this.said, this.list, this.values);
-    this.again = settle(() => this.load(), 4000);
-    this.soon = settle(() => this.load(), 300);
+    this.again = atMost(() => this.load(), () => (this.panels.source().runs || []).length > 20 || !this.panels.source().runs ? 4000 : 700);
+    this.soon = atMost(() => this.load(), 300);
   }
 
   get name() { return this.metric.replace(/[^A-Za-z0-9]+/g, "_"); }

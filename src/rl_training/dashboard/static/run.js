@@ -1,6 +1,6 @@
 // One run: status, curves, config, code, alerts, log, episodes, checkpoints, videos; and what can be done with it.
 import {get, on, post, query, runPath, session} from "./api.js";
-import {button, bytes, cell, command, duration, h, number, plainTable, replace, s, settle, time} from "./dom.js";
+import {atMost, button, bytes, cell, command, duration, h, number, plainTable, replace, s, time} from "./dom.js";
 import {Panels} from "./panels.js";
 import {curveControls, metricAdder} from "./runs.js";
 import {link, state, update} from "./state.js";
@@ -94,7 +94,7 @@ export function runView(main, {say, confirmed}) {
     },
   };
   load().then(show);
-  const ends = [on("status", (event) => event.run === key && load()), on("runs", settle(load, 1500)), on("resync", load)];
+  const ends = [on("status", (event) => event.run === key && load()), on("runs", atMost(load, 1500)), on("resync", load)];
   tabs.addEventListener("keydown", (event) => {
     const names = TABS.map(([name]) => name), step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
     if (!step) return;

@@ -1,6 +1,6 @@
 // Sweeps and searches: trials and their scores, parallel coordinates, scatter, importance, where each member runs.
 import {get, on} from "./api.js";
-import {command, duration, h, number, plainTable, replace, s, settle, time} from "./dom.js";
+import {atMost, command, duration, h, number, plainTable, replace, s, time} from "./dom.js";
 import {link, state, update} from "./state.js";
 
 export function sweepsView(main, {say}) {
@@ -13,7 +13,7 @@ export function sweepsView(main, {say}) {
     } catch (error) { say(error.message); }
   }
   load();
-  const ends = [on("runs", settle(load, 2000)), on("resync", load)];
+  const ends = [on("runs", atMost(load, 2000)), on("resync", load)];
   return {destroy() { ends.forEach((end) => end()); }, key(event) { if (event.key !== "Escape" || !state.sweep) return false; update({sweep: ""}); return true; }};
 }
 

@@ -1,6 +1,6 @@
 // The runs table: thousands of rows, of which only those on the screen are in the document.
 import {get, getChanged, on, post, runPath, session} from "./api.js";
-import {button, cell, h, replace, settle} from "./dom.js";
+import {atMost, button, cell, h, replace} from "./dom.js";
 import {link, state, update} from "./state.js";
 
 const ROW = 31, PAGE = 200, MARGIN = 8;
@@ -13,7 +13,7 @@ export class RunsTable {
     this.table = h("table", {class: "runs", "aria-label": "Runs"}, this.head, this.body);
     this.scroller = h("div", {class: "rows", tabindex: "-1", onscroll: () => this.draw()}, this.table);
     this.count = h("p", {class: "count", role: "status"});
-    this.ends = [on("runs", settle(() => this.load(), 300)), on("resync", () => this.load(true))];
+    this.ends = [on("runs", atMost(() => this.load(), 300)), on("resync", () => this.load(true))];
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.scroller);
     this.load(true);
