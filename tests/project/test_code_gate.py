@@ -44,7 +44,12 @@ KNOWN: dict[str, str] = {
     "logging/video.py:Popen": "ffmpeg",
     "checkpointing/state_tree.py:import_module": "ml_dtypes",
     "experiments/__init__.py:import_module": "names of the package",
-    "experiments/launching/group_runner.py:Popen": "RunSet.command, which asks for consent",
+    "distributed/local_executor.py:Popen": "this interpreter, with words of RunSet.command, which asks for consent",
+    "distributed/ray_member.py:Popen": "the same on a node; the parent has asked for consent",
+    "distributed/ray_executor.py:Popen": "this interpreter, with the package's own driver",
+    "distributed/local_cluster.py:Popen": "this interpreter, with Ray's own command",
+    "distributed/slurm_executor.py:run": "commands of SLURM; options of a record need its seal",
+    "experiments/launching/scheduling/slurm_script.py:run": "scontrol, of SLURM",
     "cli/commands/__init__.py:import_module": "names in the table of commands",
     "cli/commands/many/sweep.py:execve": "this interpreter, with words of RunSet.command, which asks for consent",
 }
