@@ -59,6 +59,8 @@ def translated(cfg: Config) -> dict[str, Any]:
 
 
 def neutral(algo: str, name: str, value: Any) -> bool:
+    if name == "exploration":
+        return bool(value["type"] == "none")
     known = {**ON_POLICY_NEUTRAL, **MEMORY_NEUTRAL} if algo == "ppo" else OFF_POLICY_NEUTRAL
     return name in known and known[name] == value
 

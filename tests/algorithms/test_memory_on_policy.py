@@ -100,13 +100,13 @@ def test_values_of_final_observations_come_from_the_memory_before_them(kind: str
     batch = rollout(trainer, 1)
     assert len(batch["final_index"]) > 0
     seen: list[np.ndarray] = []
-    original = algorithm._with_edges
+    original = algorithm.targets
 
-    def spy(given: Batch, values: np.ndarray, edge_values: np.ndarray) -> np.ndarray:
+    def spy(given: Batch, rewards: np.ndarray, values: np.ndarray, edge_values: np.ndarray) -> Any:
         seen.append(edge_values)
-        return original(given, values, edge_values)
+        return original(given, rewards, values, edge_values)
 
-    algorithm._with_edges = spy
+    algorithm.targets = spy
     algorithm.prepare(batch)
     critic, num_envs = algorithm.network.memories["critic"], 3
     for row, index in enumerate(batch["final_index"]):

@@ -211,7 +211,7 @@ def test_runs_are_deterministic_finite_and_resume_bit_by_bit(case: str) -> None:
 
 
 def test_the_state_holds_everything_that_changes() -> None:
-    part, other = distillation(), distillation(gamma=0.5)
+    part, other = distillation(), distillation(discount=0.5)
     part.rewards(rollout())
     part.learn(rollout(), 2, 2)
     other.load_state_dict(part.state_dict())
@@ -225,7 +225,7 @@ def test_the_state_holds_everything_that_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"gamma": 1.5}, {"train_fraction": 0.0}, {"coef": -1.0}, {"hidden_dims": []}, {"learning_rate": 0.0}]
+    "changes", [{"discount": 1.5}, {"train_fraction": 0.0}, {"coef": -1.0}, {"hidden_dims": []}, {"learning_rate": 0.0}]
 )
 def test_settings_out_of_range_are_refused_by_name(changes: dict[str, Any]) -> None:
     (name,) = changes

@@ -153,7 +153,7 @@ class RandomNetworkDistillation:
         self.parameters = FlatParameters(self.predictor)
         self.optimizer = build_optimizer(self.parameters, OptimizerConfig(), eps=1e-8)
         self.obs_normalizer = ObsNormalizer(floats, clip=cfg.obs_clip)
-        self.reward_normalizer = RewardNormalizer(cfg.gamma, ctx.num_envs)
+        self.reward_normalizer = RewardNormalizer(cfg.discount, ctx.num_envs)
 
     def rewards(self, batch: Batch) -> Array:
         """Intrinsic rewards (T, N) of a rollout; its observations and rewards enter the statistics first."""
@@ -181,7 +181,7 @@ class RandomNetworkDistillation:
             values,
             next_values,
             batch,
-            gamma=self.cfg.gamma,
+            gamma=self.cfg.discount,
             gae_lambda=gae_lambda,
             episodic=self.cfg.episodic,
         )

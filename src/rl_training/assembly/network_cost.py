@@ -18,6 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm
 from rl_training.algorithms.policies import NetworkPolicy
+from rl_training.algorithms.world_models.mbpo import MBPO
+from rl_training.algorithms.world_models.pets import PETS
 from rl_training.data.storage import Tree, allocate, layout
 from rl_training.models.networks import parameter_count
 from rl_training.runs.spaces import Spaces
@@ -39,11 +41,11 @@ REPLAY_ROWS = 4
 def network_cost(algorithm: Algorithm, spaces: Spaces, num_envs: int, num_steps: int) -> dict[str, float | int]:
     """Trained numbers, MFLOP of acting on one observation and of one update, and bytes of carries where there are any.
 
-    Empty for algorithms of your own, whose updates may need more than a batch.
+    Empty for algorithms of your own, whose updates may need more than a batch, and for those that fit a model besides.
 
     The algorithm has learnt from zeros afterwards: throw it away.
     """
-    if not isinstance(algorithm, OnPolicyAlgorithm | OffPolicyAlgorithm):
+    if not isinstance(algorithm, OnPolicyAlgorithm | OffPolicyAlgorithm) or isinstance(algorithm, MBPO | PETS):
         return {}
     learn, policy = algorithm.update, algorithm.policy
     assert isinstance(policy, NetworkPolicy), "the package's own algorithms act with networks"

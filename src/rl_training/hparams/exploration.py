@@ -22,7 +22,7 @@ class ExplorationConfig:
     """Weight of the intrinsic advantages."""
     extrinsic_coef: float = 2.0
     """Weight of the advantages from the environment's own rewards."""
-    gamma: float = 0.99
+    discount: float = 0.99
     """Discount factor of the intrinsic rewards per step, 0 to 1."""
     episodic: bool = False
     """Whether intrinsic returns end with the episode; otherwise dying costs all the novelty that would follow."""
@@ -45,7 +45,7 @@ class ExplorationConfig:
         for name in ("coef", "extrinsic_coef"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"exploration.{name} must be >= 0, not {getattr(self, name)!r}")
-        for name in ("gamma", "train_fraction"):
+        for name in ("discount", "train_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"exploration.{name} must be between 0 and 1, not {getattr(self, name)!r}")
         if not self.hidden_dims or any(width < 1 for width in self.hidden_dims):

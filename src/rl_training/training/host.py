@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from rl_training.training.ahead import Ahead
+from rl_training.training.overlap.ahead import Ahead
 from rl_training.training.collector import Collector, CollectStats
 from rl_training.training.loop import NOTHING, RunSettings, Trainer
 from rl_training.types import (
@@ -42,7 +42,7 @@ class HostTrainer(Trainer):
     """Collects with an algorithm's policy and learns with its update; a subclass says when."""
 
     ahead: Ahead[Any] | None = None
-    """Collects while the learner works, in the trainers of `overlap.py`."""
+    """Collects while the learner works, in the trainers of `overlap/`."""
 
     def __init__(self, algorithm: Algorithm, collector: Collector, settings: RunSettings) -> None:
         super().__init__(algorithm, settings)

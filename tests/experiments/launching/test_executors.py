@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from group_cases import new_group
+from group_cases import new_group, tiny
 
+from rl_training.config.loading import parse_config
 from rl_training.config.searches.executors import ExecutorConfig, named_executor
 from rl_training.config.searches.sweeps import parse_sweep
 from rl_training.distributed.executors import LOST, Executor, ExecutorGoneError, Resources, Task
@@ -160,8 +161,13 @@ def test_flags_and_sections() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             parse_sweep({**file, "executor": wrong})
+
+
+def test_a_record_that_makes_no_sense(tmp_path: Path) -> None:
+    group = new_group(tmp_path, (1,))
+    group.info.executor = {"type": 5}
     with pytest.raises(RunError, match="makes no sense"):
-        executor_config({"type": 5}, None)
+        executor_config(group, None)
 
 
 OWN = """
@@ -202,12 +208,30 @@ def test_an_executor_in_a_record_of_others_is_not_imported(tmp_path: Path, monke
     record = json.loads((path / "group.json").read_text())
     (path / "group.json").write_text(json.dumps({**record, "executor": {"type": "own_executor_2:Mine"}}))
     group = SeedGroup.open(path)
-    config = executor_config(group.info.executor, None)
+    with pytest.raises(TrustError, match="executor own_executor_2:Mine"):
+        executor_config(group, None)
+    assert executor_config(group, "local") == ExecutorConfig()
     with pytest.raises(TrustError, match="own_executor_2:Mine"):
-        make_executor(config, group, group.members, None)
+        make_executor(ExecutorConfig(type="own_executor_2:Mine"), group, group.members, None)
     assert not Path("imported").exists()
     group.executor_given = True
+    config = executor_config(group, "own_executor_2:Mine")
     assert make_executor(config, group, group.members, None).slots() == 1
+
+
+def test_variables_in_a_record_of_others_do_not_count(tmp_path: Path) -> None:
+    """LD_PRELOAD would run code of theirs in every member."""
+    config = ExecutorConfig(env={"LD_PRELOAD": "/theirs.so"})
+    path = SeedGroup.create(parse_config(tiny(tmp_path)), [1], executor=config).path
+    assert executor_config(SeedGroup.open(path), None) == config  # sealed here
+    record = json.loads((path / "group.json").read_text())
+    record["executor"]["env"] = {"LD_PRELOAD": "/others.so"}
+    (path / "group.json").write_text(json.dumps(record))
+    group = SeedGroup.open(path)
+    with pytest.raises(TrustError, match="executor local"):
+        executor_config(group, None)
+    group.trusted = True
+    assert executor_config(group, None).env == {"LD_PRELOAD": "/others.so"}
 
 
 def test_secrets_are_not_sent_to_other_hosts(tmp_path: Path) -> None:

@@ -194,12 +194,12 @@ def test_a_run_that_was_removed_is_trained_anew(tmp_path: Path) -> None:
 def test_the_command_of_a_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     group = new_group(Path("runs"), (7, 8))
-    config = f"--config=runs/groups/{group.info.id}/configs/resolved.yaml"
+    config = f"--config={tmp_path}/runs/groups/{group.info.id}/configs/resolved.yaml"
     assert group.command(group.members[1]) == ["train", config, "--seed=8"]
     (tmp_path / "deeper").mkdir()
     monkeypatch.chdir(tmp_path / "deeper")  # where `runs` is another folder
     there = SeedGroup.open(Path("..") / "runs" / "groups" / group.info.id)
-    assert there.command(there.members[0])[-2:] == ["--seed=7", "--output-dir=../runs"]
+    assert there.command(there.members[0])[-2:] == ["--seed=7", f"--output-dir={tmp_path}/deeper/../runs"]
 
 
 def test_a_member_is_busy_while_a_process_has_it(tmp_path: Path) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,21 +19,34 @@ from rl_training.experiments.launching.member_threads import ThreadExecutor, thr
 from rl_training.experiments.launching.members import RunSet
 from rl_training.registry import check_call, check_methods, executors
 from rl_training.system.machine import usable_cores
-from rl_training.trust.consent import scope
+from rl_training.trust.consent import Consent, scope
 from rl_training.types import ConfigError, RunError
 
 METHODS = ("slots", "start", "lost", "close")
 
 
-def executor_config(recorded: Mapping[str, Any] | None, flag: str | None) -> ExecutorConfig:
-    """The executor of a group or sweep as recorded, with a flag on top: any executor may go on with any sweep."""
-    before = ExecutorConfig()
+def executor_config(runs: RunSet, flag: str | None) -> ExecutorConfig:
+    """The executor of a group or sweep as recorded, with a flag on top: any executor may go on with any sweep.
+
+    What a record says about its executor (variables, flags of sbatch, code) counts only if it was written here or the
+    user trusts it; else TrustError, unless a flag names another one.
+    """
+    recorded, before = runs.info.executor, ExecutorConfig()
     if recorded is not None:
         try:
             before = TypeAdapter(ExecutorConfig).validate_json(json.dumps(recorded), strict=True)
         except (ValidationError, ConfigError) as error:
             raise RunError(f"the recorded executor makes no sense ({error}); name one with --executor") from None
+    if not runs.executor_is_own():
+        require_plain(before, runs, flag)
+        before = ExecutorConfig()
     return before if flag is None else named_executor(flag, before)
+
+
+def require_plain(config: ExecutorConfig, runs: RunSet, flag: str | None) -> None:
+    """TrustError for an executor of others that asks for more than processes of this host, if no flag replaces it."""
+    if flag is None and config != ExecutorConfig():
+        raise Consent("none", f"{runs.kind} '{runs.path}'").refusal([f"executor {config.type}"])
 
 
 def limits_of(config: ExecutorConfig) -> Limits:

@@ -70,6 +70,8 @@ class Job:
     """When it left the queue of its executor; None while it waits there."""
     timed_out: bool = False
     """It was told to stop because its wall time is over."""
+    is_indexed: bool = False
+    """Its run has a row in the index, where the parent writes that."""
     progress: RunProgress = field(default_factory=RunProgress)
 
     def new_lines(self) -> list[str]:
@@ -303,7 +305,9 @@ class GroupRunner:
             run = self.group.find_run(job.member)
             if run is not None:
                 job.progress.measure(run.logs / "metrics.jsonl", now)
-                self._to_index(run)
+                if not job.is_indexed:  # once when it appears, once more when it has ended
+                    job.is_indexed = True
+                    self._to_index(run)
         self._index(now)
         self._tell(self.view.show, self.rows())
 

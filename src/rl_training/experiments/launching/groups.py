@@ -18,7 +18,7 @@ from rl_training.config.schema import TrainConfig
 from rl_training.config.searches.executors import ExecutorConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.launching.member import Member
-from rl_training.experiments.launching.members import MAX_RECORD_BYTES, RunSet, set_or_run
+from rl_training.experiments.launching.members import EXECUTOR, MAX_RECORD_BYTES, RunSet, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
 from rl_training.runs.finding import LATEST, DirectoryKind
 from rl_training.runs.names import check_name, claim_directory, name_part, parse_run_step, readable_errors
@@ -103,6 +103,8 @@ class SeedGroup(RunSet):
         group = cls(path, info, members, redactor)
         group.planned_here = True
         group.seal(group.config_file().name, public)
+        if info.executor is not None:
+            group.seal(EXECUTOR, info.executor)
         group.save()
         return group
 

@@ -39,6 +39,8 @@ CONFIG_CODE = 2
 SCHEMA = 1
 """Version of the records of groups and sweeps."""
 MAX_RECORD_BYTES = 2**26
+EXECUTOR = "executor"
+"""Name of the seal of the executor that a record names."""
 PLAIN_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]+")
 """Ids of groups and sweeps: file names without anything that a path or a list with colons would split."""
 
@@ -186,10 +188,16 @@ class RunSet(ABC):
                 return OWN
         return stored.consent(trust_plugins=self.trusted)
 
+    def executor_is_own(self) -> bool:
+        """Whether the recorded executor was written on this machine, or the user trusts the whole record."""
+        if self.planned_here or self.trusted or self.info.executor is None:
+            return True
+        mapping, mark = dict(self.info.executor), self.seals.get(EXECUTOR)
+        return StoredConfig(self.kind, self._id(EXECUTOR), mapping, mark, "", "").is_own
+
     def executor_consent(self) -> Consent:
-        """The consent to an executor of the user's own that the record names: given where the group was made, by this
-        command line, or not at all."""
-        is_given = self.planned_here or self.trusted or self.executor_given
+        """The consent to code that an executor of the user's own needs: of this command line or of the record."""
+        is_given = self.executor_given or self.executor_is_own()
         return OWN if is_given else Consent("none", f"{self.kind} '{self.path}'")
 
     def require_consent(self, members: Sequence[Member]) -> None:

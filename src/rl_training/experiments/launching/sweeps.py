@@ -24,7 +24,7 @@ from rl_training.experiments.analysis.group_summary import (
 )
 from rl_training.experiments.launching.groups import SeedGroup, find_run_or_group
 from rl_training.experiments.launching.member import Member
-from rl_training.experiments.launching.members import MAX_RECORD_BYTES, RunSet, no_record, set_or_run
+from rl_training.experiments.launching.members import EXECUTOR, MAX_RECORD_BYTES, RunSet, no_record, set_or_run
 from rl_training.experiments.launching.trial_configs import (
     PlannedConfig,
     flag_text,
@@ -135,6 +135,7 @@ class Sweep(RunSet):
             made.seal(trial_file(number), tree)
         made.seal(BASE, base)
         made.seal(PLAN, made.plan_mapping())
+        made.seal(EXECUTOR, asdict(sweep.executor))
         made.save()
         return made
 

@@ -88,8 +88,13 @@ class RecurrentMemory(nn.Module):
         for start, end in unbroken(is_first):
             features, state = self.piece(x[start:end], kept(state, is_first[start]))
             pieces.append(features)
-        features = torch.cat(pieces)
-        return features, RecurrentTrace(state, lambda: self.states(features, x, carry, is_first))
+        features, with_gradients = torch.cat(pieces), torch.is_grad_enabled()
+
+        def walk() -> MemoryCarry:
+            with torch.set_grad_enabled(with_gradients):  # as in this pass, whenever the states are asked for
+                return self.states(features, x, carry, is_first)
+
+        return features, RecurrentTrace(state, walk)
 
     def states(self, features: Tensor, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> MemoryCarry:
         """The states after every step of a sequence that was followed; here the features are all that is remembered."""

@@ -17,7 +17,7 @@ from rl_training.hparams.ppo import PPOConfig
 from rl_training.jax.algorithms.kernels.ppo import fits
 from rl_training.jax.algorithms.on_policy import Learner
 from rl_training.jax.models.action_values import critics
-from rl_training.jax.models.networks import runs_in_numpy, without_memory
+from rl_training.jax.models.networks import backbone, runs_in_numpy, without_memory
 from rl_training.seeding import Streams
 from rl_training.testing.states import difference
 from rl_training.training.compiled import CompiledTrainer
@@ -144,5 +144,6 @@ def test_each_critic_looks_for_itself() -> None:
 
 
 def test_random_shifts_are_refused() -> None:
+    cfg = BackboneConfig(encoder=EncoderConfig(random_shift=4))
     with pytest.raises(ConfigError, match="random_shift is not available with backend: jax; use backend: torch"):
-        without_memory(PICTURE, BackboneConfig(encoder=EncoderConfig(random_shift=4)))
+        without_memory(backbone(PICTURE, cfg), cfg)

@@ -44,7 +44,7 @@ def run_group(group: SeedGroup, jobs: int | None, *, executor: str | None, as_js
     cfg, members = group.config(), group.unfinished()
     count = len(members)
     group.executor_given = executor is not None
-    how = Launch(executor_config(group.info.executor, executor), jobs)
+    how = Launch(executor_config(group, executor), jobs)
     words = f"{count} run{'s' if count > 1 else ''}"
     runner = launch(
         group,

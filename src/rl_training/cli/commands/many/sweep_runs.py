@@ -63,7 +63,7 @@ def launch_of(sweep: Sweep, flags: SweepFlags) -> Launch:
     from rl_training.experiments.launching.executors import Launch, executor_config
 
     sweep.executor_given = flags.executor is not None
-    config = executor_config(sweep.info.executor, flags.executor)
+    config = executor_config(sweep, flags.executor)
     jobs = flags.jobs or sweep.info.jobs or (1 if config.type in ("local", "threads") else None)
     return Launch(config, jobs, sweep.info.retries if flags.retries is None else flags.retries)
 

@@ -103,7 +103,7 @@ def named_tuning(options: TuneOptions) -> Tuning:
     executor = tuning.config.executor
     tuning.config = replace(
         tuning.config,
-        executor=executor if options.executor is None else named_executor(options.executor, executor),
+        executor=executor if options.executor is None else named_executor(options.executor),
         num_trials=options.trials or tuning.config.num_trials,
         parallel_jobs=options.jobs or tuning.config.parallel_jobs,
     )
@@ -111,10 +111,12 @@ def named_tuning(options: TuneOptions) -> Tuning:
 
 
 def run_tuning(tuning: Tuning, executor: str | None) -> int:
-    from rl_training.experiments.launching.executors import Launch, launch
+    from rl_training.experiments.launching.executors import Launch, launch, require_plain
     from rl_training.experiments.launching.group_display import make_view
 
     config = tuning.config
+    if not (tuning.sweep.planned_here or tuning.sweep.trusted or tuning.sweep.is_own):
+        require_plain(config.executor, tuning.sweep, executor)
     waiting = tuning.resume()
     left = config.num_trials - tuning.num_asked() + len(tuning.open)
     if left <= 0:
