@@ -102,7 +102,7 @@ def test_commands_run(
         monkeypatch.setattr(algorithms, "_entries", dict(algorithms._entries))  # and is forgotten after this
     words = words[words.index("rl") + 1 :]
     monkeypatch.chdir(tmp_path if words[0] == "new" else ROOT)
-    if words[0] in PARSED or "--resume" in words:
+    if words[0] in PARSED or "--resume" in words or "--init-from" in words:
         command, rest = find_command(words)
         assert command is not None
         options = parse_words(command, rest)

@@ -35,13 +35,13 @@ from rl_training.registry import environments
 from rl_training.runs.budgets import Budget
 from rl_training.runs.spaces import Spaces
 from rl_training.seeding import Streams
-from rl_training.training.overlap.ahead import Frozen
 from rl_training.training.collector import Collector
 from rl_training.training.contract import replay_terms, rollout_length
 from rl_training.training.host import HostTrainer
 from rl_training.training.loop import RunSettings
 from rl_training.training.off_policy import OffPolicyTrainer
 from rl_training.training.on_policy import OnPolicyTrainer
+from rl_training.training.overlap.ahead import Frozen
 from rl_training.training.overlap.trainers import Beside, OverlappedOffPolicyTrainer, OverlappedOnPolicyTrainer
 from rl_training.types import Algorithm, ConfigError, Progress, SpaceSpec
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from rl_training.training.overlap.ahead import Ahead
 from rl_training.training.collector import Collector, CollectStats
 from rl_training.training.loop import NOTHING, RunSettings, Trainer
+from rl_training.training.overlap.ahead import Ahead
 from rl_training.types import (
     Algorithm,
     Batch,

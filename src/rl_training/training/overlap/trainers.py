@@ -14,12 +14,12 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.step_block import StepBlock
 from rl_training.guards import Guard
 from rl_training.numerics.metrics import mean_metrics
-from rl_training.training.overlap.ahead import Ahead, Begin, CancellableSink, Frozen
 from rl_training.training.collector import Collector, CollectStats
 from rl_training.training.contract import ReplayTerms
 from rl_training.training.loop import RunSettings
 from rl_training.training.off_policy import OffPolicyTrainer, Replay
 from rl_training.training.on_policy import OnPolicyTrainer
+from rl_training.training.overlap.ahead import Ahead, Begin, CancellableSink, Frozen
 from rl_training.types import ACTING_POLICY, Algorithm, Carry, Metrics, Obs, VectorStep
 
 
