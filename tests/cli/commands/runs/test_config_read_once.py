@@ -82,7 +82,7 @@ def test_a_group_of_seeds(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_base_of_a_sweep_is_read_twice_however_many_trials_there_are(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once to check the values of the sweep, once for the trials, and once as the sweep keeps it; the sweep file once."""
+    """Once to check its values, once for the trials, and once as the sweep keeps it; the sweep file itself once."""
     monkeypatch.setattr(GroupRunner, "run", lambda runner: 0)
     Path("sweep.yaml").write_text("base_config: mine.yaml\nsweep:\n  hparams.gamma: [0.5, 0.6, 0.7, 0.8]\n")
     assert main(["sweep", "sweep.yaml"]) == 0
