@@ -30,7 +30,7 @@ from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
 from rl_training.training.evaluation import evaluate_policy, stack_obs
-from rl_training.training.recording import Amount, Behaviour, record_episodes
+from rl_training.training.offline.recording import Amount, Behaviour, record_episodes
 from rl_training.types import Array, ConfigError, DictSpec, Dream, Obs, Policy
 
 GREEDY = Behaviour()

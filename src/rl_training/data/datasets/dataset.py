@@ -212,9 +212,9 @@ def joined(info: DatasetInfo, episodes: Sequence[Steps]) -> Dataset:
     observations: Obs
     if isinstance(first, dict):
         parts = [steps.observations for steps in episodes]
-        observations = {key: np.concatenate([part[key] for part in parts]) for key in first}  # type: ignore[call-overload]
+        observations = {key: np.concatenate([part[key] for part in parts]) for key in first}
     else:
-        observations = np.concatenate([steps.observations for steps in episodes])  # type: ignore[list-item]
+        observations = np.concatenate([steps.observations for steps in episodes])
     columns = {
         name: np.concatenate([getattr(steps, name) for steps in episodes])
         for name in ("actions", "rewards", "terminated", "truncated")

@@ -9,7 +9,7 @@ from typing import Any
 from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
 from rl_training.experiments.launching.group_display import Row
 from rl_training.logging.progress_display import RateMeter
-from rl_training.system.json_lines import number_of, tail_rows
+from rl_training.system.json_lines import number_of, steps_of, tail_rows
 
 
 @dataclass
@@ -26,20 +26,24 @@ class RunProgress:
     def measure(self, log: Path, now: float) -> None:
         """Read the newest rows and update the speed; `now` is a monotonic clock."""
         self.read(log)
-        self.meter.update(self.latest.get("env_steps", 0), now)
+        self.meter.update(steps_of(self.latest) or 0, now)
 
     def row(self, label: str, status: str, total: int | None) -> Row:
         """The run as a row of the table; speed and time left only while it runs."""
-        steps = self.latest.get("env_steps")
+        steps = steps_of(self.latest)
         score = self.latest.get(EVALUATION, self.latest.get(TRAINING))
         if status != "running" or steps is None:
             return Row(label, status, steps, total, score)
         return Row(label, status, steps, total, score, self.meter.rate, self.meter.seconds_left(steps, total))
 
 
+LATEST = ("env_steps", "updates", EVALUATION, TRAINING)
+"""What is read of the newest rows."""
+
+
 def latest_progress(path: Path) -> dict[str, Any]:
     """Counters and returns from the newest rows of a metrics log."""
     found: dict[str, Any] = {}
     for row in tail_rows(path):
-        found |= {name: row[name] for name in ("env_steps", EVALUATION, TRAINING) if number_of(row, name) is not None}
+        found |= {name: row[name] for name in LATEST if number_of(row, name) is not None}
     return found

@@ -134,7 +134,7 @@ class Sweep(RunSet):
             jobs=sweep.parallel_jobs,
             retries=sweep.retries,
             trials=[redactor.mapping(trial) for trial in trials],
-            totals=[cfg.training.total_timesteps for cfg in configs],
+            totals=[cfg.training.budget for cfg in configs],
         )
         made = cls(path, info, members, redactor)
         made.planned_here = made.is_own = True
@@ -183,7 +183,7 @@ class Sweep(RunSet):
         if self.is_own:
             self.seal(trial_file(number), tree)
         self.info.trials.append(dict(values))
-        self.info.totals.append(cfg.training.total_timesteps)
+        self.info.totals.append(cfg.training.budget)
         return number
 
     def add_member(self, trial: int, seed: int) -> Member:

@@ -112,7 +112,7 @@ def test_damage_is_named_and_ends_with_2(tmp_path: Path, capsys: Any) -> None:
 def test_datasets_of_two_environments_are_not_merged(tmp_path: Path) -> None:
     from rl_training.data.datasets.merging import merged
     from rl_training.eval import record
-    from rl_training.training.recording import Amount
+    from rl_training.training.offline.recording import Amount
 
     parts = [record(None, Amount(steps=3), random_env=name) for name in ("CartPole-v1", "Pendulum-v1")]
     with pytest.raises(ConfigError, match="'b' is of environment 'Pendulum-v1', 'a' of 'CartPole-v1'"):

@@ -95,7 +95,7 @@ def recorded(options: RecordOptions) -> Dataset:
     from rl_training.data.datasets.replay_rows import replay_dataset
     from rl_training.eval import record
     from rl_training.runs.directory import RunDir
-    from rl_training.training.recording import Amount, Behaviour
+    from rl_training.training.offline.recording import Amount, Behaviour
 
     path = None
     if options.run is not None:
