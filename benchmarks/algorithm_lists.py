@@ -51,12 +51,14 @@ def atari_rows(settings: dict[str, Any], network: str, *, overlap: bool) -> Rows
     )
 
 
-def recurrent_rows(settings: dict[str, Any]) -> Rows:
+def recurrent_rows(settings: dict[str, Any], layers: list[int], memory: str) -> Rows:
     """PPO with memory of both sides."""
     per_rollout = f"{settings['num_envs']} × {settings['num_steps']} steps"
+    before, behind = (f"{layers[0]} tanh, then ", f", then {layers[0]} tanh") if layers else ("", "")
+    size = settings["memory"]
     return (
         *same(rollout=per_rollout, epochs=f"{settings['num_epochs']} of {settings['num_minibatches']} minibatch"),
-        ("network", f"two LSTMs of {settings['memory']}; or two GRUs", f"two LSTMs of {settings['memory']}"),
+        ("networks of actor and critic", f"{before}{memory.upper()} of {size}", f"LSTM of {size}{behind}"),
         *same(learning_rate="1e-3 to 0, linear", gamma=settings["gamma"], gae_lambda=settings["gae_lambda"]),
         *same(clip_coef="0.2 to 0.002, linear", ent_coef=settings["ent_coef"]),
         ("value loss", "1 × ½ squared error", "0.5 × squared error"),

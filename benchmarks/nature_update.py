@@ -3,10 +3,11 @@
     python benchmarks/nature_update.py                 # the Nature network, 256 rows, one thread
     python benchmarks/nature_update.py --encoder small --rows 64
 
-Three things take turns, by the clock of the CPU: `ours`, all that PPO does for a minibatch (gather the rows, forward,
-loss, backward, gradient norm, clipping, Adam); `plain`, a torch module in channels_last format on bytes that are
-gathered already (to float, forward, the same loss, backward, `torch.optim.Adam`, fused); and the product of two
-matrices, whose rate is the limit of this machine. The goal is ours <= 1.1 × plain for Nature and 256 rows.
+Three things take turns, by the clock of the CPU: `ours`, all that PPO does for a minibatch (gather the rows, to float,
+forward, loss, backward, gradient norm, clipping, Adam); `plain`, a torch module in channels_last format on bytes that
+are gathered already (to float, forward, the same loss, backward, clipping, `torch.optim.Adam`, fused); and the product
+of two matrices, whose best rate is the sgemm limit (convolutions may beat it where they have better kernels than
+products). The goal is ours <= 1.1 × plain for Nature and 256 rows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -131,6 +133,7 @@ def measure(encoder: str, rows: int, repeats: int, calls: int) -> dict[str, Any]
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     algorithm, rollout = build(encoder, ROLLOUT_ROWS // rows), random_rollout(rng)
+    rollout = replace(rollout, obs=algorithm.network.arranged(rollout.obs))  # once per rollout, as in PPO.prepare
     network = PlainNetwork(encoder, algorithm.network).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, eps=1e-5, fused=True)
     index = torch.from_numpy(rng.permutation(ROLLOUT_ROWS)[:rows])
@@ -149,15 +152,16 @@ def measure(encoder: str, rows: int, repeats: int, calls: int) -> dict[str, Any]
         for name, function in turns.items():
             times[name].append(cpu_seconds(function, calls))
     medians = {name: statistics.median(values) for name, values in times.items()}
+    fastest = min(times["product"])  # a limit is what was reached once
     flops = megaflops(encoder, algorithm.network.action_head.output.in_features)
-    limit = rows * flops * 1e6 / (2 * 1024**3 / medians["product"])
+    limit = rows * flops * 1e6 / (2 * 1024**3 / fastest)
     return {
         "encoder": encoder,
         "rows": rows,
         "ours_ms": round(1e3 * medians["ours"], 2),
         "plain_ms": round(1e3 * medians["plain"], 2),
         "ours_to_plain": round(medians["ours"] / medians["plain"], 3),
-        "sgemm_gflops": round(2 * 1024**3 / medians["product"] / 1e9, 1),
+        "sgemm_gflops": round(2 * 1024**3 / fastest / 1e9, 1),
         "megaflops_per_image": round(flops, 1),
         "ours_to_sgemm_limit": round(medians["ours"] / limit, 3),
         "plain_to_sgemm_limit": round(medians["plain"] / limit, 3),

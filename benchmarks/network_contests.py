@@ -106,42 +106,45 @@ RECURRENT_SETTINGS: dict[str, Any] = {  # those of RL Baselines3 Zoo for this ta
 }
 
 
-def ours_remembering(memory: str) -> Contestant:
-    """A memory straight behind the observation, one for the actor and one for the critic."""
-    side = {"hidden_dims": [], "memory": {"type": memory, "size": RECURRENT_SETTINGS["memory"]}}
+def ours_remembering(memory: str, layers: list[int]) -> Contestant:
+    """Layers, then a memory: for the actor, and others for the critic."""
+    side = {"hidden_dims": layers, "memory": {"type": memory, "size": RECURRENT_SETTINGS["memory"]}}
     positions = {"name": "select_observation", "kwargs": {"indices": [0, 2]}}
     settings = {"env": {"wrappers": [positions]}, "network": {"actor": side, "critic": side}}
     name = f"rl_training, {memory.upper()}"
-    command = ("benchmarks/ppo.py", "{settings}")
-    return Contestant(name, command, cores=1, settings=settings, check=("benchmarks/check.py",))
+    check = ("benchmarks/check.py",)
+    return Contestant(name, ("benchmarks/ppo.py", "{settings}"), cores=1, settings=settings, check=check)
 
 
-RECURRENT = Contest(
-    name="ppo_recurrent",
-    title="PPO with memory on CartPole-v1 without velocities",
-    text="Env steps per second of the training loop on one core: 8 environments × 32 steps, 20 epochs, one minibatch, "
-    "100,000 steps, observations without velocities, a memory of 64 for the actor and one for the critic, straight "
-    "behind the observation. The peer is RecurrentPPO of sb3-contrib with LSTMs; this package runs the same LSTMs, and "
-    "GRUs. The score is the mean of 100 greedy episodes afterwards, outside the measured time. Start-up and the first "
-    "2,048 steps do not count.",
-    measures=(
-        Measure("env_steps_per_second", "env steps/s", "higher", goal=3.0),
-        *MEASURES,
-        Measure("score", "score", "higher", 1, limit=450.0),
-    ),
-    contestants=(
-        ours_remembering("lstm"),
-        Peer("sb3-contrib", ("benchmarks/recurrent_sb3.py", "{settings}"), cores=1),
-        ours_remembering("gru"),
-    ),
-    algorithm=recurrent_rows(RECURRENT_SETTINGS),
-    settings=RECURRENT_SETTINGS,
-    quick={"total_timesteps": 6144},
-)
+def recurrent_contest(name: str, title: str, layers: list[int], memories: tuple[str, ...]) -> Contest:
+    """PPO with memory beside RecurrentPPO."""
+    where = f"a layer of {layers[0]} beside it" if layers else "straight behind the observation"
+    return Contest(
+        name=name,
+        title=f"PPO with {title} on CartPole-v1 without velocities",
+        text="Env steps per second of the training loop on one core: 8 environments × 32 steps, 20 epochs of one "
+        "minibatch, 100,000 steps, observations without velocities, a memory of 64 for the actor and one for the "
+        f"critic, {where}. The peer is RecurrentPPO of sb3-contrib. The score is the mean of 100 greedy episodes "
+        "afterwards, outside the measured time. Start-up and the first 2,048 steps do not count.",
+        measures=(
+            Measure("env_steps_per_second", "env steps/s", "higher", goal=3.0),
+            *MEASURES,
+            Measure("score", "score", "higher", 1, limit=450.0 if layers else None),
+        ),
+        contestants=(
+            *(ours_remembering(memory, layers) for memory in memories),
+            Peer("sb3-contrib, LSTM", ("benchmarks/recurrent_sb3.py", "{settings}"), cores=1),
+        ),
+        algorithm=recurrent_rows(RECURRENT_SETTINGS, layers, memories[0]),
+        settings={**RECURRENT_SETTINGS, "hidden_dims": layers},
+        quick={"total_timesteps": 6144},
+    )
+
 
 NETWORK_CONTESTS = (
     pong_contest("ppo_pong", "nature", cores=1, goal=1.2),
     pong_contest("ppo_pong_two_cores", "nature", cores=2, goal=1.4),
     pong_contest("ppo_pong_small", "small", cores=2, goal=2.0),
-    RECURRENT,
+    recurrent_contest("ppo_recurrent", "a GRU", [64], ("gru", "lstm")),
+    recurrent_contest("ppo_recurrent_lstm", "the same LSTM", [], ("lstm",)),
 )

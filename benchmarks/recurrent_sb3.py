@@ -39,12 +39,12 @@ def main() -> None:
     torch.set_num_threads(1)
     env = make_vec_env(settings["env_id"], settings["num_envs"], settings["seed"], wrapper_class=Positions)
     network = {
-        "net_arch": [],
+        "net_arch": settings["hidden_dims"],  # behind the memory
         "lstm_hidden_size": settings["memory"],
         "enable_critic_lstm": True,
         "shared_lstm": False,
     }
-    arguments = {**ppo_arguments({**settings, "hidden_dims": []}), "policy_kwargs": network}
+    arguments = {**ppo_arguments(settings), "policy_kwargs": network}
     model = RecurrentPPO("MlpLstmPolicy", env, **arguments)
     laps = Laps(settings["warmup"])
     model.learn(settings["total_timesteps"], callback=laps)

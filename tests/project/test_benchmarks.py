@@ -101,7 +101,7 @@ def test_the_algorithms_are_listed_side_by_side() -> None:
     assert listed["value clipping"] == ("0.2", "0.2")
     assert rejax.contestants[0].settings["hparams"] == {"clip_vf": rejax.settings["clip_coef"], "adam_eps": 1e-8}
     assert all(held.algorithm for held in contests.CONTESTS.values() if "PPO on" in held.title or "DQN" in held.title)
-    scored = [m for held in contests.CONTESTS.values() for m in held.measures if m.key == "score" and m.limit is None]
+    scored = [m for held in contests.CONTESTS.values() for m in held.measures if m.key == "score" and m.better is None]
     assert {m.floor for m in scored} == {475.0}
 
 

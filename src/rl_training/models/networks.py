@@ -7,6 +7,7 @@ with one head each, for use by hand and in your own algorithms; `BaseNetwork` is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +20,7 @@ from rl_training.checkpointing.state_tree import flatten
 from rl_training.checkpointing.verified_files import opened, read_file
 from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.models.backbones.build import build_actor_backbone, build_backbone, width
+from rl_training.models.backbones.composed import Backbone
 from rl_training.models.backbones.memory import MemoryCarry, Remembering, Trace, carry_of, prefixed
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
@@ -53,11 +55,17 @@ class ActorCritic(nn.Module):
         self.intrinsic_head = ValueHead(critic_features, rng) if intrinsic_value else None
         """Value of an exploration bonus; values then have two columns (B, 2), the environment's and this one."""
 
-    @property
+    @cached_property
     def memories(self) -> dict[str, Remembering]:
         """The backbones that remember, by name; a shared one is called actor."""
         backbones = {"actor": self.actor} if self.critic is self.actor else {"actor": self.actor, "critic": self.critic}
         return {name: backbone for name, backbone in backbones.items() if isinstance(backbone, Remembering)}
+
+    def arranged(self, obs: TensorObs) -> TensorObs:
+        """The same observations in the memory format that the backbones read, for many passes over them."""
+        for backbone in (self.actor, self.critic):
+            obs = backbone.arranged(obs) if isinstance(backbone, Backbone) else obs
+        return obs
 
     def values(self, obs: TensorObs) -> Tensor:
         """State values (B,)."""

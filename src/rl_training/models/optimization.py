@@ -70,7 +70,7 @@ class FlatParameters:
 
 
 def is_channels_last(parameter: Tensor) -> bool:
-    """Whether a weight is in channels_last format and not, as with one channel, in the ordinary one too."""
+    """Whether a weight or a batch of images is in channels_last format and not, as with one channel, in both."""
     return (
         parameter.dim() == 4
         and not parameter.is_contiguous()
@@ -127,6 +127,7 @@ class Adam(FlatOptimizer):
         self.steps = 0
         self.mean = torch.zeros_like(parameters.values)
         self.square = torch.zeros_like(parameters.values)
+        self.scratch = torch.empty_like(parameters.values)  # not state: large temporaries are dear to allocate
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
@@ -134,7 +135,7 @@ class Adam(FlatOptimizer):
         grad, self.steps = self.parameters.grad, self.steps + 1
         self.mean.lerp_(grad, 1.0 - beta1)
         self.square.mul_(beta2).addcmul_(grad, grad, value=1.0 - beta2)
-        scale = (self.square.sqrt() / math.sqrt(1.0 - beta2**self.steps)).add_(self.eps)
+        scale = torch.sqrt(self.square, out=self.scratch).div_(math.sqrt(1.0 - beta2**self.steps)).add_(self.eps)
         self.parameters.values.addcdiv_(self.mean, scale, value=-learning_rate / (1.0 - beta1**self.steps))
 
     def tensors(self) -> Iterator[Tensor]:

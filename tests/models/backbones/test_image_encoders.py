@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.on_policy import take_rows
 from rl_training.config import BackboneConfig
 from rl_training.config.loading import parse_config
 from rl_training.config.networks import encoders_of, spelt_out
-from rl_training.config.schema import EncoderConfig, MemoryConfig
+from rl_training.config.schema import EncoderConfig, MemoryConfig, NetworkConfig
 from rl_training.models.backbones.cnn import ImageEncoder, shifted, to_channels
 from rl_training.models.backbones.composed import Backbone, RememberingBackbone
+from rl_training.models.networks import ActorCritic
 from rl_training.numerics.images import FEATURES, image_layout
 from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec
 
@@ -195,3 +197,22 @@ class TestComposed:
             "images.obs.convolutions.0.weight",
             "images.obs.convolutions.0.bias",
         ]
+
+
+@pytest.mark.parametrize("shape", [(4, 40, 40), (40, 40, 3)])
+def test_images_can_be_arranged_once_for_many_passes(shape: tuple[int, ...]) -> None:
+    """Only the order in memory changes: the same rows, and the same features bit for bit."""
+    rng = np.random.default_rng(0)
+    network = NetworkConfig(actor=BackboneConfig(encoder=EncoderConfig(type="nature"), hidden_dims=()), shared=True)
+    actor_critic = ActorCritic(image(*shape), DiscreteSpec(3), network, rng)
+    images = torch.from_numpy(rng.integers(0, 256, (6, *shape), np.uint8))
+    arranged = actor_critic.arranged(images)
+    assert isinstance(arranged, torch.Tensor)
+    assert torch.equal(arranged, images)
+    assert arranged.is_contiguous(memory_format=torch.channels_last) == (shape[0] == 4)
+    index = torch.tensor([4, 0, 5])
+    taken = take_rows(arranged, index)
+    assert torch.equal(taken, images[index])
+    assert taken.stride()[1:] == arranged.stride()[1:]
+    with torch.no_grad():
+        assert torch.equal(actor_critic.actor(taken), actor_critic.actor(images[index]))

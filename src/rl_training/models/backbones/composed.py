@@ -54,6 +54,13 @@ class Backbone(nn.Module):
         parts += [encode_leaf(leaf, named[name]) for name, leaf in self.flat.items()]
         return cast(Tensor, self.layers(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)))
 
+    def arranged(self, obs: TensorObs) -> TensorObs:
+        """The same observations with their images in the memory format that the encoders read, for many passes."""
+        if not isinstance(obs, dict):
+            return cast(ImageEncoder, self.images["obs"]).arranged(obs) if "obs" not in self.flat else obs
+        encoders = {name: self.images[module_name(name)] for name in self.leaves if name not in self.flat}
+        return {**obs, **{name: cast(ImageEncoder, encoder).arranged(obs[name]) for name, encoder in encoders.items()}}
+
     def forward(self, obs: TensorObs) -> Tensor:
         return self.embed(obs)
 
