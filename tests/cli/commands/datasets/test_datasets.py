@@ -66,8 +66,10 @@ def test_a_recorded_episode_can_be_played_again(run_dir: Path, tmp_path: Path, c
 
 
 def test_replay_rows_convert_and_merge(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
-    found = record(run_dir, tmp_path / "replay", "--replay", capsys=capsys)
+    found = record(run_dir, tmp_path / "replay", "--replay", "--reference-episodes", "2", capsys=capsys)
     assert (found["rows"], found["action_scale"]) == (512, "unit")
+    assert found["ref_min"] is not None
+    assert found["ref_min"] != found["ref_max"]
     assert main(["record", "--env-id", "Pendulum-v1", "--steps", "400", "--output", str(tmp_path / "random.npz")]) == 0
     both = [str(tmp_path / "replay"), str(tmp_path / "random.npz")]
     assert main(["dataset", "merge", *both, "--output", str(tmp_path / "mixed")]) == 0
