@@ -210,7 +210,7 @@ def evaluate(
     record: dict[str, Any] = {
         "run": str(directory.path),
         "checkpoint": str(checkpoint),
-        "env_steps": saved.env_steps,
+        **reached(cfg, saved.env_steps),
         "seed": seed,
         "deterministic": not stochastic,
         "episodes": episodes,
@@ -256,7 +256,7 @@ def record(
         pinned_threads(cfg.training.num_threads, cfg.backend),
     ):
         saved = _load(directory, cfg, checkpoint, None, False)
-        policy = {"run": directory.path.name, "env_steps": saved.env_steps}
+        policy = {"run": directory.path.name, **reached(cfg, saved.env_steps)}
         return _recorded(cfg, saved.policy, amount, how, cfg.seed if seed is None else seed, reference_episodes, policy)
 
 
@@ -289,6 +289,11 @@ def _recorded(
     if policy is not None and references:
         info = with_references(info, policy, make, references, seed)
     return joined(info, list(record_episodes(acting, make, spaces[1], amount, seed, how)))
+
+
+def reached(cfg: TrainConfig, step: int) -> dict[str, int]:
+    """How far a checkpoint is: in env steps, or in updates where the run is offline."""
+    return {"env_steps": step} if cfg.training.total_updates is None else {"env_steps": 0, "updates": step}
 
 
 def with_references(info: DatasetInfo, policy: Policy, make: EnvMaker, episodes: int, seed: int) -> DatasetInfo:

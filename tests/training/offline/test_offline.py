@@ -18,7 +18,7 @@ from rl_training.data.datasets.dataset import Dataset, Steps, joined
 from rl_training.data.datasets.dataset_replay import DatasetReplay
 from rl_training.data.datasets.info import DatasetInfo
 from rl_training.data.datasets.native import write_native
-from rl_training.eval import load, record
+from rl_training.eval import evaluate, load, record
 from rl_training.system.json_lines import read_rows
 from rl_training.training.offline.recording import Amount
 from rl_training.types import CheckpointError, RLTrainingError
@@ -51,6 +51,9 @@ def test_a_run_counts_updates_and_resumes_exactly(algo: str, random_pendulum: Pa
     rows = list(read_rows(one.run_dir / "logs" / "metrics.jsonl"))
     assert [row["updates"] for row in rows] == [256, 512, 600]
     assert rows[-1]["eval/score_best"] >= rows[-1]["eval/score"]
+
+    scored = evaluate(one.run_dir, episodes=1)
+    assert (scored["env_steps"], scored["updates"]) == (0, 600)
 
     other = offline(algo, random_pendulum, tmp_path / "b", **common)
     manager = CheckpointManager(other.run_dir)
