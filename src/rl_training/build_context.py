@@ -37,4 +37,4 @@ class BuildContext:
     @property
     def fraction(self) -> float:
         """How much of the budget is spent, 0 to 1."""
-        return min(self.progress.env_steps / self.total_timesteps, 1.0)
+        return min(self.progress.position / self.total_timesteps, 1.0)

@@ -22,6 +22,7 @@ from rl_training.config.resolution import config_to_mapping
 from rl_training.config.schema import TrainConfig
 from rl_training.data.datasets.dataset import Dataset, joined
 from rl_training.data.datasets.info import DatasetInfo
+from rl_training.data.datasets.replay_rows import replay_dataset
 from rl_training.envs import make_env, space_spec
 from rl_training.envs.observations import as_batch
 from rl_training.envs.watch import EnvWatch
@@ -30,8 +31,8 @@ from rl_training.hparams.random import RandomConfig
 from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
-from rl_training.training.evaluation import evaluate_policy, stack_obs
-from rl_training.training.recording import Amount, Behaviour, record_episodes
+from rl_training.training.evaluation import EnvMaker, evaluate_policy, stack_obs
+from rl_training.training.offline.recording import Amount, Behaviour, record_episodes
 from rl_training.types import Array, ConfigError, DictSpec, Dream, Obs, Policy
 from rl_training.version import __version__
 
@@ -244,7 +245,7 @@ def evaluate(
     record: dict[str, Any] = {
         "run": str(directory.path),
         "checkpoint": str(checkpoint),
-        "env_steps": saved.env_steps,
+        **reached(cfg, saved.env_steps),
         "seed": seed,
         "deterministic": not stochastic,
         "episodes": episodes,
@@ -314,7 +315,7 @@ def record(
         pinned_threads(cfg.training.num_threads, cfg.backend),
     ):
         saved = _load(directory, cfg, checkpoint, None, False)
-        policy = {"run": directory.path.name, "env_steps": saved.env_steps}
+        policy = {"run": directory.path.name, **reached(cfg, saved.env_steps)}
         return _recorded(cfg, saved.policy, amount, how, cfg.seed if seed is None else seed, reference_episodes, policy)
 
 
@@ -345,13 +346,49 @@ def _recorded(
         seed=seed,
     )
     if policy is not None and references:
-        low, high = (
-            float(evaluate_policy(each, make, episodes=references, seed=seed).returns.mean())
-            for each in (chance.policy, policy)
-        )
-        said = f"mean returns of {references} evaluation episodes, random (min) and this run's greedy policy (max)"
-        info = replace(info, ref_min=low, ref_max=high, reference=said)
+        info = with_references(info, policy, make, references, seed)
     return joined(info, list(record_episodes(acting, make, spaces[1], amount, seed, how)))
+
+
+def reached(cfg: TrainConfig, step: int) -> dict[str, int]:
+    """How far a checkpoint is: in env steps, or in updates where the run is offline."""
+    return {"env_steps": step} if cfg.training.total_updates is None else {"env_steps": 0, "updates": step}
+
+
+def with_references(info: DatasetInfo, policy: Policy, make: EnvMaker, episodes: int, seed: int) -> DatasetInfo:
+    """The record of a dataset with the returns that count as 0 and as 100."""
+    chance = RandomAgent(BuildContext(*info.spaces), RandomConfig())
+    low, high = (
+        float(evaluate_policy(each, make, episodes=episodes, seed=seed).returns.mean()) for each in (chance, policy)
+    )
+    said = f"mean returns of {episodes} evaluation episodes, random (min) and this run's greedy policy (max)"
+    return replace(info, ref_min=low, ref_max=high, reference=said)
+
+
+def record_replay(
+    run: str | Path,
+    *,
+    checkpoint: str | int = "latest",
+    reference_episodes: int = 100,
+    output_dir: str | Path = "runs",
+    trust_plugins: bool = False,
+) -> Dataset:
+    """The replay rows of a run's checkpoint as a dataset. Only its reference scores, as those of `record`, need the
+    environment: with 0 episodes nothing is played."""
+    directory = RunDir.open(run, output_dir)
+    data = replay_dataset(directory, parse_checkpoint(checkpoint))
+    if not reference_episodes:
+        return data
+    need_env_fn(directory.path, directory.config(secrets=False), None, "record")
+    with (
+        directory.to_run(trust_plugins=trust_plugins, env_given=False) as cfg,
+        Offspring(),
+        EnvWatch(),
+        pinned_threads(cfg.training.num_threads, cfg.backend),
+    ):
+        saved = _load(directory, cfg, checkpoint, None, False)
+        make = eval_env_maker(cfg, None)
+        return replace(data, info=with_references(data.info, saved.policy, make, reference_episodes, cfg.seed))
 
 
 def parse_checkpoint(name: str | int) -> str | int:

@@ -307,6 +307,7 @@ class RegistryView(Mapping[str, Any]):
 ALGORITHMS = (
     *("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq"),
     *("pets", "mbpo", "dreamer", "planet", "dynamics"),
+    *("bc", "td3_bc", "iql"),
 )
 algorithms = Registry(
     "algorithm",

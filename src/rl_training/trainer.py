@@ -158,7 +158,9 @@ def resume(
                 stacklevel=2,
             )
         first = cfg
-        cfg = with_budget(cfg, total_timesteps or recorded.get("total_timesteps") or cfg.training.total_timesteps)
+        if total_timesteps is not None and cfg.training.total_updates is not None:
+            raise ConfigError("an offline run counts updates: it cannot go on to another number of env steps")
+        cfg = with_budget(cfg, total_timesteps or recorded.get("total_timesteps") or cfg.training.budget)
         with pinned_threads(cfg.training.num_threads, cfg.backend), closing(build_trainer(cfg, env_fn)) as trainer:
             users = user_parts(cfg, callbacks, env_fn)
             match_spaces(trainer, directory)
@@ -175,8 +177,9 @@ def resume(
 
 def with_budget(cfg: TrainConfig, total_timesteps: int) -> TrainConfig:
     """A config with another budget; evaluations keep the frequency of the budget that the run was started with."""
-    training = replace(cfg.training, total_timesteps=total_timesteps, eval_frequency=cfg.training.eval_steps)
-    return replace(cfg, training=training)
+    axis = "total_timesteps" if cfg.training.total_updates is None else "total_updates"
+    budget: dict[str, Any] = {axis: total_timesteps}
+    return replace(cfg, training=replace(cfg.training, **budget, eval_frequency=cfg.training.eval_steps))
 
 
 @contextmanager
@@ -202,7 +205,7 @@ def execute(
     """Run a built trainer inside its locked run directory and leave a record of how it ended."""
     match_spaces(trainer, directory)
     run = assemble(cfg, trainer, directory, users, sealing or SealCheck(Seal.of(directory)), env_fn)
-    total = cfg.training.total_timesteps
+    total = cfg.training.budget
     if start != "new":
         saved = restore(run, cfg, directory)
         trainer.take_over(saved, total, asked=start == "extended")
@@ -231,7 +234,9 @@ def record_start(trainer: Trainer, cfg: TrainConfig, directory: RunDir) -> None:
     """Mark the run as running, in run.json and in the index."""
     exact = trainer.exact and directory.info().get("exact") is not False
     intact = directory.info().get("logs_intact") is not False
-    now = {"exact": exact, "logs_intact": intact, "budgets": budgets_json(trainer.budgets)}
+    now: dict[str, Any] = {"exact": exact, "logs_intact": intact, "budgets": budgets_json(trainer.budgets)}
+    if trainer.progress.axis != "env_steps":
+        now["axis"] = trainer.progress.axis
     place = os.environ.get(WHERE_VARIABLE) or f"{host_name()}:{os.getpid()}"
     directory.update_info(status="running", ended=None, exit_code=None, threads=threads_of(cfg), where=place, **now)
     index.record(directory.path)
@@ -274,7 +279,7 @@ def threads_of(cfg: TrainConfig) -> int:
 
 
 def result_of(trainer: Trainer, directory: RunDir, reason: str, *, exit_code: int = 0) -> TrainResult:
-    checkpoint = directory.checkpoints / f"step_{trainer.progress.env_steps:012d}"
+    checkpoint = directory.checkpoints / f"step_{trainer.progress.position:012d}"
     return TrainResult(directory.path, checkpoint, final_metrics(directory, trainer, reason), reason, exit_code)
 
 
@@ -331,7 +336,7 @@ def train_ppo(
     return train(
         replace(
             cfg,
-            training=replace(cfg.training, total_timesteps=total_timesteps or cfg.training.total_timesteps),
+            training=replace(cfg.training, total_timesteps=total_timesteps or cfg.training.budget),
             env=replace(cfg.env, num_envs=num_envs or cfg.env.num_envs),
             hparams=replace(cfg.hparams, num_steps=num_steps or cfg.hparams.num_steps),
         )

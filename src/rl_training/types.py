@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -305,6 +305,13 @@ class Progress:
     env_steps: int = 0
     updates: int = 0
     episodes: int = 0
+    axis: Literal["env_steps", "updates"] = "env_steps"
+    """The counter that budget, frequencies and checkpoints of the run go by: offline runs step no environment."""
+
+    @property
+    def position(self) -> int:
+        """How far the run is on its axis."""
+        return self.env_steps if self.axis == "env_steps" else self.updates
 
     def advance(self, *, env_steps: int = 0, updates: int = 0, episodes: int = 0) -> None:
         self.env_steps += env_steps
@@ -312,7 +319,7 @@ class Progress:
         self.episodes += episodes
 
     def copy(self) -> Progress:
-        return Progress(self.env_steps, self.updates, self.episodes)
+        return Progress(self.env_steps, self.updates, self.episodes, self.axis)
 
     def state_dict(self) -> StateDict:
         return {"env_steps": self.env_steps, "updates": self.updates, "episodes": self.episodes}

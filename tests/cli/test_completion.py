@@ -35,7 +35,7 @@ def two_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_commands(capsys: Captured) -> None:
     assert candidates(capsys, "") == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
-    assert candidates(capsys, "re") == ["resume"]
+    assert candidates(capsys, "re") == ["resume", "record"]
     assert candidates(capsys, "config", "") == ["show", "validate", "migrate", "import-zoo"]
     assert candidates(capsys, "--") == ["--help", "--version"]
     assert candidates(capsys) == candidates(capsys, "")
@@ -49,7 +49,7 @@ def test_presets_and_runs(capsys: Captured, two_runs: list[str]) -> None:
 
 
 def test_flags_and_their_values(capsys: Captured) -> None:
-    assert candidates(capsys, "train", "--total") == ["--total-timesteps"]
+    assert candidates(capsys, "train", "--total") == ["--total-timesteps", "--total-updates"]
     assert candidates(capsys, "train", "ppo/cartpole", "--hparams.clip") == ["--hparams.clip-coef", "--hparams.clip-vf"]
     assert candidates(capsys, "train", "--algo", "a2c", "--hparams.clip") == []
     assert candidates(capsys, "train", "--algo", "") == algorithms.names()
@@ -94,6 +94,6 @@ def test_in_a_real_bash(tmp_path: Path) -> None:
         "complete -o default -F _rl_complete rl",
         "resume",
         "show validate migrate import-zoo",
-        "--total-timesteps",
+        "--total-timesteps --total-updates",
         "",
     ]

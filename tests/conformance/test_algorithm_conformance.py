@@ -16,7 +16,10 @@ from rl_training.types import Stateful
 BUILTIN = [name for name in algorithms.names() if algorithms.is_builtin(name)]
 WORLD_MODELS = ("dreamer", "planet", "dynamics", "pets", "mbpo")
 """They do not normalise, and most have no `network` section: see test_world_model_conformance.py."""
-NAMES = [name for name in BUILTIN if builtin_spec(name).build is not None and name not in WORLD_MODELS]
+OFFLINE = [name for name in BUILTIN if builtin_spec(name).kind == "offline"]
+"""They step no environment: see tests/training/offline/test_offline.py."""
+WITH_TORCH = [name for name in BUILTIN if builtin_spec(name).build is not None]
+NAMES = [name for name in WITH_TORCH if name not in (*WORLD_MODELS, *OFFLINE)]
 NORMALIZED = {"env": {"normalize_obs": True, "normalize_reward": True}}
 
 

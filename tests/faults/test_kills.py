@@ -34,7 +34,9 @@ KILLED = 128 + SIGKILL
 SHORT = {"training.total_timesteps": 5 * ROLLOUT, "checkpoint.keep_last": 2}
 """Saves at 0, 128, 256 (an evaluation, the best so far, retires one) and 320 (the end)."""
 BUILTIN = [name for name in algorithms.names() if algorithms.is_builtin(name)]
-OTHERS = [name for name in BUILTIN if name != "ppo" and builtin_spec(name).build is not None]
+TRAINED = [name for name in BUILTIN if builtin_spec(name).kind != "offline"]
+"""Offline algorithms step no environment: see tests/training/offline/test_offline.py."""
+OTHERS = [name for name in TRAINED if name != "ppo" and builtin_spec(name).build is not None]
 
 # One life each: killed while it creates, writes, syncs, publishes, points, retires, logs or goes back.
 LIVES = {

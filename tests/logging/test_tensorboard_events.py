@@ -45,7 +45,7 @@ def test_tensorboard_reads_scalars_and_text(tmp_path: Path, accumulator_class: t
     sink = TensorBoardSink(tmp_path, config_text="algo: ppo\nseed: 1")
     before = time.time()
     sink.log(
-        {"env_steps": 0, "train/loss": 0.5, "updates": 1, "ok": True, "note": "text", "missing": None, "list": [1]}
+        {"env_steps": 0, "train/loss": 0.5, "updates": 0, "ok": True, "note": "text", "missing": None, "list": [1]}
     )
     sink.log({"env_steps": 300_000_000_000, "train/loss": -2.0, "updates": 2})
     sink.log_eval({"env_steps": 300_000_000_000, "return_mean": 1e300, "eval/return_iqm": math.nan, "returns": [1.0]})
@@ -221,3 +221,12 @@ def test_event_files_that_are_not_what_the_state_covers_are_named(tmp_path: Path
     resumed.load_state_dict(state)
     folder = tmp_path.name
     assert resumed.damage == [f"{folder}/{old} is missing", f"{folder}/{new} differs"]
+
+
+def test_rows_of_an_offline_run_are_drawn_over_updates(tmp_path: Path, accumulator_class: type) -> None:
+    sink = TensorBoardSink(tmp_path)
+    sink.log_eval({"env_steps": 0, "updates": 512, "return_mean": 2.0})
+    sink.log({"env_steps": 0, "updates": 512, "train/actor_loss": 0.5, "eval/return_mean": 2.0})
+    sink.close()
+    assert points(accumulator_class, tmp_path, "train/actor_loss") == [(512, 0.5)]
+    assert points(accumulator_class, tmp_path, "eval/return_mean") == [(512, 2.0)]

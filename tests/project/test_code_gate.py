@@ -51,6 +51,7 @@ KNOWN: dict[str, str] = {
     "distributed/ray_executor.py:Popen": "this interpreter, with the package's own driver",
     "distributed/local_cluster.py:Popen": "this interpreter, with Ray's own command",
     "distributed/slurm_executor.py:run": "commands of SLURM; options of a record need its seal",
+    "export/numpy_file.py:run_path": "the policy.py that was just written from the package's own template",
     "experiments/launching/scheduling/slurm_script.py:run": "scontrol, of SLURM",
     "cli/commands/__init__.py:import_module": "names in the table of commands",
     "cli/commands/many/sweep.py:execve": "this interpreter, with words of RunSet.command, which asks for consent",

@@ -28,8 +28,6 @@ def resolve_algorithm(cfg: TrainConfig) -> tuple[AlgorithmSpec, Any]:
             f"algorithm '{cfg.algo}' is a {type(spec).__name__}; it must be an AlgorithmSpec or a class such as one "
             "derived from rl_training.BaseAlgorithm"
         )
-    if spec.kind == "offline":
-        raise ConfigError(f"algorithm '{cfg.algo}' is offline, which this version cannot train")
     if isinstance(cfg.hparams, Mapping) and is_dataclass(spec.hparams):
         return spec, check_hparams(spec.hparams, cfg.hparams, algo=cfg.algo)
     return spec, cfg.hparams
@@ -55,7 +53,7 @@ def build_algorithm(
         network=cfg.network,
         streams=Streams(cfg.seed),
         progress=guard.progress,
-        total_timesteps=cfg.training.total_timesteps,
+        total_timesteps=cfg.training.budget,
         normalize_obs=cfg.env.normalize_obs,
         normalize_reward=cfg.env.normalize_reward,
         guard=guard,

@@ -22,6 +22,7 @@ from rl_training.assembly.buffers import (
 from rl_training.assembly.devices import as_many_threads
 from rl_training.assembly.environments import EnvFn
 from rl_training.assembly.lanes import check_supported, lane_of
+from rl_training.assembly.offline import build_offline
 from rl_training.config.schema import TrainConfig
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.envs import make_vector_env, space_spec
@@ -48,8 +49,9 @@ from rl_training.types import Algorithm, ConfigError, Progress, SpaceSpec
 if TYPE_CHECKING:
     from rl_training.jax.host import HostAlgorithm
     from rl_training.training.compiled import CompiledTrainer
+    from rl_training.training.offline.trainer import OfflineTrainer
 
-    AnyTrainer = HostTrainer | CompiledTrainer
+    AnyTrainer = HostTrainer | CompiledTrainer | OfflineTrainer
 
 Wrap = Callable[[Algorithm], Algorithm]
 
@@ -58,6 +60,8 @@ def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None, *, to_run: bool
     """The trainer of a config, in the lane that it asks for or that fits. Without `to_run` it is only inspected, and
     nothing is compiled in advance."""
     check_supported(cfg)
+    if resolve_algorithm(cfg)[0].kind == "offline":
+        return build_offline(cfg, env_fn)
     if lane_of(cfg, env_fn) == "compiled":
         return build_compiled(cfg, ahead=to_run)
     if cfg.training.eval_lane == "compiled" or cfg.training.runs_per_program > 1:
@@ -68,7 +72,7 @@ def build_trainer(cfg: TrainConfig, env_fn: EnvFn | None = None, *, to_run: bool
 def settings_of(cfg: TrainConfig, guard: Guard, spaces: Spaces) -> RunSettings:
     """What trainers of both lanes are told."""
     training = cfg.training
-    return RunSettings(guard, spaces, training.total_episodes, [Budget(0, training.total_timesteps)])
+    return RunSettings(guard, spaces, training.total_episodes, [Budget(0, training.budget)])
 
 
 # -- the host lane ----------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from rl_training.training.dreams import DreamCallback, Dreaming, SequenceReplay
 from rl_training.training.evaluation import EvalResult, evaluate_policy
 from rl_training.training.loop import TrainerCallback
 from rl_training.training.off_policy import OffPolicyTrainer
+from rl_training.training.offline.trainer import OfflineTrainer
 from rl_training.types import Dream, Policy
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def build_callbacks(
     if cfg.training.num_eval_episodes > 0:
         compiled = cfg.training.eval_lane == "compiled"
         evaluate: Evaluate = cast("CompiledTrainer", trainer).evaluate if compiled else play
-        found["eval"] = EvalCallback(evaluate, logger, cfg.training)
+        scored = isinstance(trainer, OfflineTrainer) and trainer.replay.has_scores
+        score = cast(OfflineTrainer, trainer).replay.score if scored else None
+        found["eval"] = EvalCallback(evaluate, logger, cfg.training, score)
     if isinstance(trainer, OffPolicyTrainer) and isinstance(trainer.algorithm, Dreaming):
         buffer = cast(SequenceReplay, trainer.buffer)
         found["dreams"] = DreamCallback(trainer.algorithm, buffer, cfg, partial(write_pictures, run))

@@ -30,7 +30,8 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
     trainer = build_trainer(cfg, to_run=False)
     try:
         state = trainer.state_dict()
-        rollout = trainer.num_steps * cfg.env.num_envs
+        offline = trainer.progress.axis == "updates"
+        rollout = trainer.num_steps * (1 if offline else cfg.env.num_envs)
         obs_row, action_row = (row_bytes(*layout(space)) for space in trainer.spaces)
         resident = int(psutil.Process().memory_info().rss)  # the process as built: libraries, network, environments
         schedule = trainer.schedule
@@ -42,11 +43,12 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
     finally:
         trainer.close()
     training = cfg.training
-    updates = -(-training.total_timesteps // rollout)
-    env_steps = training.total_timesteps if schedule else updates * rollout
+    updates = -(-training.budget // rollout)
+    env_steps = 0 if offline else training.budget if schedule else updates * rollout
     evaluations = times(updates, rollout, training.eval_steps) + training.eval_at_start
     checkpoint = array_bytes(state) + ahead_bytes
-    forever = env_steps // cfg.checkpoint.keep_every if cfg.checkpoint.keep_every else 0
+    length = training.budget if offline else env_steps
+    forever = length // cfg.checkpoint.keep_every if cfg.checkpoint.keep_every else 0
     kept = cfg.checkpoint.keep_last + int(cfg.checkpoint.keep_best) + forever
     rows = times(updates, rollout, cfg.logging.log_frequency) if cfg.logging.log_frequency else updates
     parameters = sum(int(array.size) for array in arrays(state["policy"].get("network", state["policy"])))
@@ -54,7 +56,7 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         "parameters": parameters,
         **arithmetic,
         "env_steps": env_steps,
-        "updates": schedule.owed(0, env_steps) if schedule else updates,
+        "updates": training.budget if offline else schedule.owed(0, env_steps) if schedule else updates,
         "evaluations": evaluations if training.num_eval_episodes else 0,
         "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
         "buffer_bytes": (replay_bytes or rollout * (obs_row + action_row + 8)) + ahead_bytes,

@@ -15,7 +15,7 @@ def record_first_budget(run: RunDir, cfg: TrainConfig) -> None:
     """Add the first budget to the record of a run of 0.1.0, which has the newest one only."""
     info = run.info()
     if "budgets" not in info:
-        known = [Budget(0, cfg.training.total_timesteps)] if info.get("total_timesteps") is None else []
+        known = [Budget(0, cfg.training.budget)] if info.get("total_timesteps") is None else []
         run.update_info(budgets=budgets_json(known))
 
 

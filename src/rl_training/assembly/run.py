@@ -52,7 +52,7 @@ def assemble(
     training = cfg.training
     logger = build_logger(cfg, directory, users.sinks)
     manager = build_manager(cfg, directory, logger, sealing)
-    display = Display(training.total_timesteps, enabled=speaks(cfg))
+    display = Display(training.budget, enabled=speaks(cfg), axis=trainer.progress.axis)
     callbacks = build_callbacks(cfg, trainer, directory, users, logger, display, env_fn)
     saver = CheckpointCallback(
         manager,

@@ -41,7 +41,7 @@ def user_parts(
         [*(user_part(callbacks, part, "callbacks", hooks, derive) for part in cfg.callbacks), *objects],
         [user_part(loggers, part, "logging.sinks", rows, protocol) for part in cfg.logging.sinks],
         TrainingMonitor(
-            cfg.monitor, total_timesteps=cfg.training.total_timesteps, solved_at=solved_at(cfg, known=env_fn is None)
+            cfg.monitor, total_timesteps=cfg.training.budget, solved_at=solved_at(cfg, known=env_fn is None)
         ),
     )
 

@@ -20,6 +20,8 @@ SHORT_FORMS = (
         "total-timesteps", "env steps to train for, over all environments", "N", field="training.total_timesteps",
         section=WHAT,
     ),
+    Option("dataset", "what an offline algorithm learns from", "PATH", field="dataset.path", section=WHAT),
+    Option("total-updates", "updates of an offline algorithm", "N", field="training.total_updates", section=WHAT),
     Option("num-envs", "environments stepped side by side", "N", field="env.num_envs", section=WHAT),
     Option(
         "stop-at-return", "stop when 100 episodes reach this mean return", "X", field="training.stop_at_return",

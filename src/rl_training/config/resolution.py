@@ -96,6 +96,8 @@ class ConfigLayers:
 def config_to_mapping(cfg: TrainConfig) -> dict[str, Any]:
     """Every field as plain JSON values, `version` first."""
     tree: dict[str, Any] = plain_copy(cfg, type(cfg).__name__)
+    if cfg.training.total_updates is not None:  # offline: no env steps, and a config that gives them is refused
+        tree["training"].pop("total_timesteps")
     return {"version": tree.pop("version"), **tree}
 
 
@@ -151,6 +153,9 @@ def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]
         return TrainConfig(**given)
 
     unknown_names = _unknown_names(tree)
+    if spec is not None and spec.kind == "offline" and value_at(tree, ("training", "total_timesteps")) is not None:
+        what = f"'{spec.name}' is offline and steps no environment: give training.total_updates instead"
+        unknown_names.append(Problem(("training", "total_timesteps"), what))
     hparams: Any = spec.hparams if spec else FREE_HPARAMS
     cfg, problems = check(root_type(hparams), tree, build)
     return (None if unknown_names else cfg), [*unknown_names, *problems]

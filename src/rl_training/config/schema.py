@@ -20,6 +20,8 @@ from rl_training.types import ConfigError
 CONFIG_VERSION = 2
 AUTO_EVALUATIONS = 10
 """Number of evaluations of a run whose `training.eval_frequency` is auto."""
+OFFLINE_UPDATES = 50_000
+"""Updates of an offline run whose config does not say."""
 MAX_PARTS = 10**6
 """Largest number of environments, stacked frames or units of a layer."""
 
@@ -214,13 +216,34 @@ class BufferConfig:
 
 
 @dataclass(frozen=True)
+class DatasetConfig:
+    """What an offline algorithm learns from."""
+
+    __pydantic_config__ = SECTION
+
+    path: str | None = None
+    """A folder, an .npz file, or run:RUN[:STEP] for the replay rows of a run."""
+    top_fraction: float = 1.0
+    """Learn only from this fraction of the episodes, those of the highest return; 0.1 makes bc the 10% BC baseline."""
+    reward: Literal["raw", "return_range"] | float = "raw"
+    """raw; return_range divides by the range of the episodes' returns and multiplies by 1000; a number multiplies."""
+
+    def __post_init__(self) -> None:
+        check_range(self, "top_fraction", low=0.0, high=1.0)
+        if self.top_fraction == 0.0 or self.reward == 0.0:
+            raise ConfigError("dataset.top_fraction and a number as dataset.reward must be above 0")
+
+
+@dataclass(frozen=True)
 class TrainingConfig:
-    """Budget and frequencies; every frequency is in env steps over all environments."""
+    """Budget and frequencies; every frequency is in env steps over all environments, of an offline run in updates."""
 
     __pydantic_config__ = SECTION
 
     total_timesteps: int = 100_000
     """Env steps to train for; the last rollout is finished."""
+    total_updates: int | None = None
+    """Updates to train for, for offline algorithms, which step no environment (default there: 50,000)."""
     total_episodes: int | None = None
     """Also stop after this many finished episodes; null sets no such limit."""
     eval_frequency: int | Literal["auto"] = "auto"
@@ -245,6 +268,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_range(self, "total_timesteps", low=1, high=MAX_COUNT)
+        check_range(self, "total_updates", low=1, high=MAX_COUNT)
         check_range(self, "total_episodes", low=1, high=MAX_COUNT)
         if self.eval_frequency != "auto":
             check_range(self, "eval_frequency", low=0, high=MAX_COUNT)
@@ -257,7 +281,12 @@ class TrainingConfig:
     @property
     def eval_steps(self) -> int:
         """Env steps between evaluations as a number: `eval_frequency`, or a tenth of the budget rounded up."""
-        return -(-self.total_timesteps // AUTO_EVALUATIONS) if self.eval_frequency == "auto" else self.eval_frequency
+        return -(-self.budget // AUTO_EVALUATIONS) if self.eval_frequency == "auto" else self.eval_frequency
+
+    @property
+    def budget(self) -> int:
+        """Env steps to train for, or updates where the run is offline."""
+        return self.total_timesteps if self.total_updates is None else self.total_updates
 
 
 @dataclass(frozen=True)
@@ -362,6 +391,8 @@ class TrainConfig:
     """Network section; fields that are not given have the algorithm's defaults."""
     buffer: BufferConfig = field(default_factory=BufferConfig)
     """Buffer section."""
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    """What an offline algorithm learns from."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Budget and frequencies."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -387,6 +418,7 @@ class TrainConfig:
                 "and are one program in the compiled lane: set env.overlap: false"
             )
         self._fill_hparams()
+        self._check_offline()
         self._match_buffer_to_rollout()
         if isinstance(self.hparams, Minibatched):
             count, num_steps = self.hparams.num_minibatches, self.hparams.num_steps
@@ -415,6 +447,31 @@ class TrainConfig:
         if spec and spec.network and self.network is DEFAULT_NETWORK:
             backbones: dict[str, Any] = {name: BackboneConfig(**value) for name, value in spec.network.items()}
             object.__setattr__(self, "network", NetworkConfig(**backbones))
+
+    def _check_offline(self) -> None:
+        """Offline algorithms count updates and learn from a dataset; no other does either."""
+        spec, training = builtin_spec(self.algo), self.training
+        if spec is None or spec.kind != "offline":
+            if spec is not None and (training.total_updates is not None or self.dataset != DatasetConfig()):
+                raise ConfigError(f"dataset and training.total_updates are for offline algorithms, not '{self.algo}'")
+            return
+        if training.total_timesteps != TrainingConfig.total_timesteps or training.total_episodes is not None:
+            raise ConfigError(
+                f"'{self.algo}' is offline and steps no environment: give training.total_updates instead of "
+                "total_timesteps or total_episodes"
+            )
+        unused = {
+            "env.overlap": self.env.overlap,
+            "env.normalize_reward": self.env.normalize_reward,
+            "buffer": self.buffer != BufferConfig(),
+            "logging.trace": self.logging.trace,
+            "logging.info_keys": bool(self.logging.info_keys),
+            "monitor.debug": self.monitor.debug.enabled,
+        }
+        if used := [name for name, is_used in unused.items() if is_used]:
+            raise ConfigError(f"'{self.algo}' is offline and steps no environment: {', '.join(used)} cannot be used")
+        if training.total_updates is None:
+            object.__setattr__(self, "training", replace(training, total_updates=OFFLINE_UPDATES))
 
     def _match_buffer_to_rollout(self) -> None:
         """On-policy: `buffer.size` sets `num_steps` if that has its default value, else the two must agree."""

@@ -55,13 +55,20 @@ class RateMeter:
 class Display:
     """Progress of one run. `update` may be called every step: between refreshes it costs about a microsecond.
 
-    `total` is the budget in env steps; None if there is none.
+    `total` is the budget in env steps, or in what `axis` names; None if there is none.
     """
 
     def __init__(
-        self, total: int | None, enabled: bool = True, *, style: Style = "auto", stream: TextIO | None = None
+        self,
+        total: int | None,
+        enabled: bool = True,
+        *,
+        style: Style = "auto",
+        stream: TextIO | None = None,
+        axis: str = "env_steps",
     ) -> None:
         self.total = total
+        self.axis = axis
         self.env_steps = 0
         self.return_mean: float | None = None
         self.eval_return: float | None = None
@@ -141,10 +148,10 @@ def wants_bar(stream: TextIO) -> bool:
 
 def progress_line(display: Display) -> str:
     """One line of plain text: `env_steps 2048/100000 (2%)  return 21.3  eval 35.0  9500 steps/s  0:10 left`."""
-    parts = [f"env_steps {display.env_steps}"]
+    parts = [f"{display.axis} {display.env_steps}"]
     if display.total:
         percent = min(100 * display.env_steps // display.total, 100)
-        parts = [f"env_steps {display.env_steps}/{display.total} ({percent}%)"]
+        parts = [f"{display.axis} {display.env_steps}/{display.total} ({percent}%)"]
     if display.return_mean is not None:
         parts.append(f"return {number_text(display.return_mean)}")
     if display.eval_return is not None:

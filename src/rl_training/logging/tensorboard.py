@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import fsync_dir, make_folder, sync_file
-from rl_training.system.json_lines import COUNTERS, AppendFile, Row, digest_of, eval_name
+from rl_training.system.json_lines import COUNTERS, AppendFile, Row, digest_of, eval_name, steps_of
 from rl_training.types import StateDict
 
 FLUSH_SECONDS = 2.0
@@ -161,7 +161,7 @@ class TensorBoardSink:
         """Event files that did not match the loaded state."""
 
     def log(self, row: Row, /) -> None:
-        step = int(row.get("env_steps", 0))
+        step = steps_of(row) or 0
         last_steps = self._last_steps
         scalars = {}
         for tag, value in row.items():
@@ -174,7 +174,8 @@ class TensorBoardSink:
     def log_eval(self, row: Row, /) -> None:
         # The counters of an evaluation are in the metrics row of its step. Written here too, they would be duplicated
         # if one chunk of the compiled lane logs rows of earlier updates after the evaluation.
-        self.log({eval_name(key): value for key, value in row.items() if key not in COUNTERS or key == "env_steps"})
+        values = {eval_name(key): value for key, value in row.items() if key not in COUNTERS}
+        self.log({**values, "env_steps": steps_of(row) or 0})
 
     def close(self) -> None:
         if self._writer is not None:

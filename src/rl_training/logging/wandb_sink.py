@@ -18,7 +18,7 @@ from rl_training.config.loading import config_to_mapping
 from rl_training.config.schema import WandbConfig
 from rl_training.runs.directory import RunDir
 from rl_training.system.error_text import describe
-from rl_training.system.json_lines import Row, eval_name
+from rl_training.system.json_lines import Row, eval_name, steps_of
 from rl_training.system.offspring import OUTLIVES
 from rl_training.types import ConfigError
 
@@ -72,7 +72,7 @@ class WandbSink:
     def log(self, row: Row, /) -> None:
         if self._run is not None:
             numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
-            self._guarded(lambda: self._run.log(numbers, step=row.get("env_steps")))
+            self._guarded(lambda: self._run.log(numbers, step=steps_of(row)))
 
     def log_eval(self, row: Row, /) -> None:
         self.log({eval_name(key): value for key, value in row.items()})

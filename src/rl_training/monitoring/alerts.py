@@ -28,7 +28,7 @@ from rl_training.monitoring.progress_rule import RETURNS, WINDOW, no_progress
 from rl_training.registry import check_call, import_attr
 from rl_training.runs.index import REWARDS
 from rl_training.system.error_text import describe
-from rl_training.system.json_lines import Row, plain_row
+from rl_training.system.json_lines import Row, plain_row, steps_of
 from rl_training.training.callbacks import Callback
 from rl_training.training.loop import Report, Trainer
 from rl_training.types import ConfigError, StateDict
@@ -87,7 +87,7 @@ class TrainingMonitor:
     def check_alerts(self, row: Mapping[str, Any]) -> list[Alert]:
         """The alerts that this row raises."""
         plain = plain_row(row)
-        env_steps = int(plain.get("env_steps", 0))
+        env_steps = steps_of(plain) or 0
         found = [self._look(name, rule, plain, env_steps) for name, rule in self.rules.items() if not rule.is_broken]
         return [alert for alert in found if alert is not None]
 
@@ -189,7 +189,7 @@ def speed_drop(row: Row, memory: Memory, *, share: float) -> Any:
 
     Only train steps that learn count, so that the fast ones before learning starts do not set the standard.
     """
-    seconds, env_steps = row.get("time/training_seconds"), row.get("env_steps", 0)
+    seconds, env_steps = row.get("time/training_seconds"), steps_of(row) or 0
     if seconds is None or row.get("updates") == memory.get("updates"):
         memory.update(seconds=seconds, env_steps=env_steps, updates=row.get("updates"))
         return None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl_training.system.formatting import number_text
+from rl_training.system.json_lines import steps_of
 
 RETURNS = "rollout/returns"
 """Key of a row: the returns of the episodes that ended in this train step, at most the last `WINDOW` of them."""
@@ -35,7 +36,7 @@ def no_progress(
 ) -> str | None:
     """A sentence where there was no new best for `patience` env steps, and the run has either learnt nothing so far or
     lost most of it. Silent while the mean return is at least `solved_at`; rows without an episode change nothing."""
-    env_steps = int(row.get("env_steps", 0))
+    env_steps = steps_of(row) or 0
     score = row.get("eval/return_mean")
     if solved_at is not None and score is not None and math.isfinite(score) and score >= solved_at:
         memory.update(best_at=env_steps, said=None)

@@ -13,7 +13,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Budget:
-    """From `env_steps` on, the run trained towards `total_timesteps` in total."""
+    """From `env_steps` on, the run trained towards `total_timesteps` in total; both in updates where the run is offline
+    (`axis` in run.json)."""
 
     env_steps: int
     total_timesteps: int

@@ -125,8 +125,11 @@ def number_of(row: Mapping[str, Any], name: str) -> int | float | None:
 
 
 def steps_of(row: Mapping[str, Any]) -> int | None:
-    """The `env_steps` of a row read from a file; None if they are missing or not a count."""
+    """How far a row's run was: its `env_steps`, or its `updates` where no environment was stepped (offline runs); None
+    if they are missing or not a count."""
     steps = number_of(row, "env_steps")
+    if steps == 0:
+        steps = number_of(row, "updates") or 0
     return None if steps is None or not 0 <= steps < 2**63 else int(steps)
 
 

@@ -27,7 +27,7 @@ from rl_training.training.contract import inspected
 from rl_training.training.evaluation import EvalResult
 from rl_training.training.host import HostTrainer
 from rl_training.training.loop import NOTHING, Report, Trainer
-from rl_training.types import Metrics, Obs, StateDict, Stateful, VectorStep, crossed
+from rl_training.types import Array, Metrics, Obs, StateDict, Stateful, VectorStep, crossed
 
 
 class Callback:
@@ -86,24 +86,33 @@ class EvalCallback(Callback):
     """Evaluates at the start, every `eval_frequency` env steps and at the end; stops a run that has reached
     `stop_at_return`. The evaluation at the start only adds a row to evals.jsonl."""
 
-    def __init__(self, evaluate: Evaluate, logger: Logger, training: TrainingConfig) -> None:
+    def __init__(
+        self,
+        evaluate: Evaluate,
+        logger: Logger,
+        training: TrainingConfig,
+        score: Callable[[Array], Array] | None = None,
+    ) -> None:
         self.evaluate = evaluate
+        self.score = score
+        """Normalised scores of returns, where a dataset has reference scores."""
+        self.best_score: float | None = None
         self.logger = logger
         self.training = training
         self.last_step = -1
 
     def on_start(self, trainer: Trainer) -> None:
-        if self.training.eval_at_start and trainer.progress.env_steps == 0 and self.last_step < 0:
+        if self.training.eval_at_start and trainer.progress.position == 0 and self.last_step < 0:
             with trainer.clock.measure("evaluation"):
                 result = self.evaluate(episodes=self.training.num_eval_episodes)
             self.log(trainer, result, to_sinks=False)
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        if report.final or crossed(report.before.env_steps, report.after.env_steps, self.training.eval_steps):
+        if report.final or crossed(report.before.position, report.after.position, self.training.eval_steps):
             report.metrics.update(self.run(trainer))
 
     def on_end(self, trainer: Trainer) -> None:
-        if not trainer.interrupted and self.last_step != trainer.progress.env_steps:
+        if not trainer.interrupted and self.last_step != trainer.progress.position:
             self.logger.log_metrics({**trainer.progress.state_dict(), **self.run(trainer)})
 
     def run(self, trainer: Trainer) -> Metrics:
@@ -120,21 +129,32 @@ class EvalCallback(Callback):
 
     def log(self, trainer: Trainer, result: EvalResult, *, to_sinks: bool = True) -> dict[str, float]:
         """Write the row of evals.jsonl; returns its metrics."""
-        self.last_step = trainer.progress.env_steps
-        metrics = result.metrics()
-        row = {"env_steps": self.last_step, "returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
+        self.last_step = trainer.progress.position
+        metrics = {**result.metrics(), **self.scores(result)}
+        row = {"returns": result.returns.tolist(), "lengths": result.lengths.tolist()}
         self.logger.log_eval({**trainer.progress.state_dict(), **metrics, **row}, to_sinks=to_sinks)
         return metrics
+
+    def scores(self, result: EvalResult) -> dict[str, float]:
+        """The normalised score, and the best so far: which of the evaluations is best is known only afterwards, so the
+        best alone would be too good."""
+        if self.score is None:
+            return {}
+        score = float(self.score(result.returns).mean())
+        self.best_score = score if self.best_score is None else max(self.best_score, score)
+        return {"score": score, "score_best": self.best_score}
 
     def is_solved(self, result: EvalResult) -> bool:
         goal = self.training.stop_at_return
         return goal is not None and goal <= float(result.returns.mean()) < inf
 
     def state_dict(self) -> StateDict:
-        return {"last_step": self.last_step}
+        best = {} if self.best_score is None else {"best_score": self.best_score}
+        return {"last_step": self.last_step, **best}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         self.last_step = int(state["last_step"])
+        self.best_score = state.get("best_score")
 
 
 class VideoCallback(Callback):
@@ -146,9 +166,9 @@ class VideoCallback(Callback):
         self.every = every
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        if crossed(report.before.env_steps, report.after.env_steps, self.every):
+        if crossed(report.before.position, report.after.position, self.every):
             with trainer.clock.measure("video"):
-                self.record(self.videos / f"step_{report.after.env_steps:012d}.mp4")
+                self.record(self.videos / f"step_{report.after.position:012d}.mp4")
 
 
 class PauseCallback(Callback):
@@ -180,7 +200,7 @@ class LogCallback(Callback):
     def log(self, trainer: Trainer, report: Report, *, last: bool) -> None:
         for episode in report.episodes:
             self.logger.log_episode(**episode_row(episode, report))
-        due = self.every == 0 or last or crossed(report.before.env_steps, report.after.env_steps, self.every)
+        due = self.every == 0 or last or crossed(report.before.position, report.after.position, self.every)
         self.pending += [episode.episode_return for episode in report.episodes]
         if due or "eval/return_mean" in report.metrics:
             if self.pending:
@@ -226,7 +246,7 @@ class CheckpointCallback(Callback):
         self.saved_step = -1
 
     def on_start(self, trainer: Trainer) -> None:
-        if trainer.progress.env_steps == 0:
+        if trainer.progress.position == 0:
             self.save(trainer)
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
@@ -235,18 +255,18 @@ class CheckpointCallback(Callback):
         is_best = self.keep_best and score is not None and isfinite(score) and (self.best is None or score > self.best)
         if is_best:
             self.best = score
-        if is_best or crossed(report.before.env_steps, report.after.env_steps, self.every):
+        if is_best or crossed(report.before.position, report.after.position, self.every):
             self.save(trainer, score=score, best=is_best)
 
     def on_end(self, trainer: Trainer) -> None:
-        if self.saved_step != trainer.progress.env_steps:
+        if self.saved_step != trainer.progress.position:
             self.save(trainer)
 
     def save(self, trainer: Trainer, *, score: float | None = None, best: bool = False) -> None:
         with trainer.clock.measure("checkpoint"):
             state = trainer.state_dict(self.beside)
             self.guard.check_state(part_suspects({name: state[name] for name in trainer.parts()}))
-            step = trainer.progress.env_steps
+            step = trainer.progress.position
             budgets = budgets_json(trainer.budgets)
             metadata: dict[str, Any] = {**trainer.progress.state_dict(), "score": score, "budgets": budgets}
             self.manager.save(state, step=step, metadata=metadata, best=best)
@@ -297,7 +317,7 @@ class ProgressCallback(Callback):
         self.recent = (self.recent + [episode.episode_return for episode in report.episodes])[-100:]
         self.eval_return = report.metrics.get("eval/return_mean", self.eval_return)
         mean = sum(self.recent) / len(self.recent) if self.recent else None
-        self.display.update(report.after.env_steps, return_mean=mean, eval_return=self.eval_return)
+        self.display.update(report.after.position, return_mean=mean, eval_return=self.eval_return)
 
     def on_end(self, trainer: Trainer) -> None:
         self.display.close()

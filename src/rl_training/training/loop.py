@@ -179,7 +179,7 @@ class Trainer(ABC):
         """
         is_new = bool(saved) and saved[-1].total_timesteps != total_timesteps
         goes_on = self.decided is not None and (asked or is_new)
-        self.budgets = taken_over(saved, self.progress.env_steps, total_timesteps, goes_on=goes_on)
+        self.budgets = taken_over(saved, self.progress.position, total_timesteps, goes_on=goes_on)
         if asked or is_new:
             self.decided = None
 
@@ -213,4 +213,4 @@ class Trainer(ABC):
         """Whether no step of a run of `total_timesteps` env steps is left, now or at another `progress`."""
         progress = self.progress if progress is None else progress
         enough_episodes = self.total_episodes is not None and progress.episodes >= self.total_episodes
-        return progress.env_steps >= total_timesteps or enough_episodes
+        return progress.position >= total_timesteps or enough_episodes

@@ -12,6 +12,7 @@ from rl_training.system.formatting import number_text
 from rl_training.system.json_lines import number_of, read_rows
 from rl_training.system.machine import peak_memory_bytes
 from rl_training.training.loop import Trainer
+from rl_training.types import Progress
 
 
 def final_metrics(run: RunDir, trainer: Trainer, reason: str) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def final_metrics(run: RunDir, trainer: Trainer, reason: str) -> dict[str, Any]:
     return {
         **latest,
         **trainer.progress.state_dict(),
-        "global_step": trainer.progress.env_steps,
+        "global_step": trainer.progress.position,
         "stop_reason": reason,
         "time/elapsed_seconds": round(elapsed, 3),
         **{f"time/{name}_seconds": round(value, 3) for name, value in trainer.clock.seconds.items()},
@@ -40,10 +41,10 @@ def last_values(path: Path) -> dict[str, Any]:
 def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason: str) -> str:
     """The text that a user reads at the end of a run."""
     steps, elapsed = trainer.progress.env_steps, trainer.clock.elapsed
+    where = counted(trainer.progress)
     lines = [
         f"{'stopped' if trainer.interrupted else 'finished'}: {reason}",
-        f"  steps      {steps:,} env steps, {trainer.progress.updates:,} updates, "
-        f"{trainer.progress.episodes:,} episodes in {elapsed:.1f} s",
+        f"  steps      {where} in {elapsed:.1f} s",
     ]
     if 0 < steps <= trainer.learning_starts:
         lines.append(f"  learnt     nothing yet: hparams.learning_starts is {trainer.learning_starts:,}")
@@ -52,12 +53,15 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     if score is not None:
         around = "" if spread is None else f" +- {number_text(spread)}"
         lines.append(f"  return     {number_text(score)}{around} (last evaluation)")
+        if (scaled := number_of(metrics, "eval/score")) is not None:
+            best = number_of(metrics, "eval/score_best")
+            lines.append(f"  score      {scaled:.1f} (last), {scaled if best is None else best:.1f} (best)")
     elif training is not None:
         lines.append(f"  return     {number_text(training)} (training episodes)")
     lines.append(f"  time       {time_breakdown(trainer)}")
     lines.append(f"  run        {run.path}")
     if trainer.interrupted:
-        lines += [f"  saved      this step is saved ({steps:,} env steps)", f"  next       {command(run, 'resume')}"]
+        lines += [f"  saved      this step is saved ({where})", f"  next       {command(run, 'resume')}"]
     else:
         lines.append(f"  next       {evaluate_next(run)}")
     return "\n".join(lines)
@@ -68,16 +72,25 @@ def finished_text(run: RunDir, trainer: Trainer) -> str:
     progress, limit = trainer.progress, trainer.total_episodes
     by_episodes = trainer.decided is None and limit is not None and progress.episodes >= limit
     go_on = command(run, "resume", f" --total-timesteps {2 * progress.env_steps}")
-    if by_episodes:
+    if progress.axis == "updates":
+        go_on = f"rl train --init-from {run.path}, which starts from its policy"
+    elif by_episodes:
         go_on = f"rl train --init-from {run.path}, with another training.total_episodes"
     lines = [
         f"nothing to do: this run is finished ({trainer.decided or 'budget spent'})",
-        f"  steps      {progress.env_steps:,} env steps, {progress.updates:,} updates, {progress.episodes:,} episodes",
+        f"  steps      {counted(progress)}",
         f"  run        {run.path}",
         f"  go on      {go_on}",
         f"  next       {evaluate_next(run)}",
     ]
     return "\n".join(lines)
+
+
+def counted(progress: Progress) -> str:
+    """What a run has done, in numbers."""
+    if progress.axis == "updates":
+        return f"{progress.updates:,} updates"
+    return f"{progress.env_steps:,} env steps, {progress.updates:,} updates, {progress.episodes:,} episodes"
 
 
 def evaluate_next(run: RunDir) -> str:

@@ -62,7 +62,9 @@ def quickly_compiled() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-CASES = [(algo, "torch" if builtin_spec(algo).build is not None else "jax") for algo in algorithms.names()]
+ONLINE = [algo for algo in algorithms.names() if builtin_spec(algo).kind != "offline"]
+"""Offline runs are verified in tests/training/offline/test_offline.py."""
+CASES = [(algo, "torch" if builtin_spec(algo).build is not None else "jax") for algo in ONLINE]
 
 
 @pytest.mark.parametrize(("algo", "backend"), [*CASES, ("ppo", "jax"), ("sac", "jax")])

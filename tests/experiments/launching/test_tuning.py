@@ -186,7 +186,7 @@ def test_a_search_is_a_sweep_to_everybody_else(create: Callable[..., Tuning]) ->
 def test_every_algorithm_that_learns_has_a_space_that_fits_it() -> None:
     assert sorted(space_names()) == sorted(set(algorithms.names()) - {"random", "constant"})
     for name in space_names():
-        continuous = ("sac", "td3", "ddpg", "crossq", "pets", "mbpo", "planet", "dynamics")
+        continuous = ("sac", "td3", "ddpg", "crossq", "pets", "mbpo", "planet", "dynamics", "td3_bc", "iql")
         tune = parse_tune({"base_config": f"{name}/{'pendulum' if name in continuous else 'cartpole'}"})
         keys = {key for kind in shipped_space(name).values() for key in kind}
         assert {*tune.ranges, *tune.sweep} == keys

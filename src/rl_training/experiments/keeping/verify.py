@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
@@ -103,7 +104,7 @@ class ReproducibilityChecker:
     def _verify_resume(self, run: RunDir, cfg: TrainConfig, steps: int | None, env_fn: EnvFn | None) -> VerifyReport:
         report = VerifyReport(run.path)
         cfg = quiet(cfg)
-        limit = min(reach(run, steps), cfg.training.total_timesteps)
+        limit = min(reach(run, steps), cfg.training.budget)
         parent = run.info().get("parent")
         with tempfile.TemporaryDirectory(prefix="rl-verify-") as folder:
             half = StopAt(max(limit // 2, 1))
@@ -138,7 +139,7 @@ def reach(run: RunDir, steps: int | None) -> int:
 def legs_of(run: RunDir, cfg: TrainConfig, report: VerifyReport, steps: int | None) -> list[Leg]:
     """The segments of the run, each with the budget that was in force. Where budgets were not recorded, only the first
     one is trained."""
-    info, limit, first = run.info(), reach(run, steps), cfg.training.total_timesteps
+    info, limit, first = run.info(), reach(run, steps), cfg.training.budget
     budgets = read_budgets(info.get("budgets"))
     if are_known(budgets):
         return legs(budgets, limit, ended=info.get("status") == "finished")
@@ -160,7 +161,9 @@ def play_legs(
         start: Start = "new" if run is None else "extended"
         budgeted = with_budget(cfg, leg.total_timesteps)
         if run is None:  # where eval_frequency is auto, the budget the run was started with decides, not an edited one
-            budgeted = replace(cfg, training=replace(cfg.training, total_timesteps=leg.total_timesteps))
+            axis = "total_timesteps" if cfg.training.total_updates is None else "total_updates"
+            budget: dict[str, Any] = {axis: leg.total_timesteps}
+            budgeted = replace(cfg, training=replace(cfg.training, **budget))
         run = play(budgeted, watcher, parent=parent, run=run, start=start, env_fn=env_fn)
     assert run is not None, "a plan has at least one leg"
     return run
@@ -201,12 +204,12 @@ class StopAt(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         trainer.stops.append(self.limit)
-        if trainer.progress.env_steps >= self.limit and not trainer.budget_spent(trainer.total_timesteps):
+        if trainer.progress.position >= self.limit and not trainer.budget_spent(trainer.total_timesteps):
             trainer.request_stop("far enough", interrupted=True)
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         is_over = report.final or trainer.decided is not None
-        if not is_over and trainer.progress.env_steps >= self.limit:
+        if not is_over and trainer.progress.position >= self.limit:
             trainer.request_stop("far enough", interrupted=True)
 
     def log(self, row: Row, /) -> None:
@@ -237,7 +240,7 @@ class Comparison(StopAt):
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
         super().on_step(trainer, report)
-        self.report.env_steps = trainer.progress.env_steps
+        self.report.env_steps = trainer.progress.position
         self.compare_state(trainer)
 
     def log(self, row: Row, /) -> None:
@@ -246,7 +249,7 @@ class Comparison(StopAt):
         compare_row("metric", stored, found, self.report)
 
     def compare_state(self, trainer: Trainer) -> None:
-        step = trainer.progress.env_steps
+        step = trainer.progress.position
         if step not in self.steps:
             return
         self.steps.remove(step)  # the end of one budget is the beginning of the next

@@ -98,7 +98,7 @@ def watch(run: RunDir) -> Watched:
     """A run to follow, with its budget where its config can be read."""
     total = None
     with suppress(RLTrainingError):
-        total = run.info().get("total_timesteps") or run.config(secrets=False).training.total_timesteps
+        total = run.info().get("total_timesteps") or run.config(secrets=False).training.budget
     return Watched(run, total)
 
 

@@ -132,7 +132,7 @@ class SeedGroup(RunSet):
 
     @cached_property
     def _total(self) -> int:
-        return self.config().training.total_timesteps
+        return self.config().training.budget
 
     def is_complete(self, member: Member, info: Mapping[str, Any]) -> bool:
         """Whether a finished run has reached the budget of the group, also if it was killed while being extended."""

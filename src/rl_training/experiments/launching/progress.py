@@ -9,10 +9,12 @@ from typing import Any
 from rl_training.experiments.analysis.curves import EVALUATION, TRAINING
 from rl_training.experiments.launching.group_display import Row
 from rl_training.logging.progress_display import RateMeter
-from rl_training.system.json_lines import TAIL_BYTES, number_of, tail_rows
+from rl_training.system.json_lines import TAIL_BYTES, number_of, steps_of, tail_rows
 
 POLL_BYTES = 4096
 """Bytes of a running member's log that are read at a look."""
+LATEST = ("env_steps", "updates", EVALUATION, TRAINING)
+"""What is read of the newest rows."""
 
 
 @dataclass
@@ -30,11 +32,11 @@ class RunProgress:
         """Read the newest rows and update the speed; `now` is a monotonic clock. Only a few rows: a thousand runs are
         looked at over a network."""
         self.latest |= latest_progress(log, POLL_BYTES)
-        self.meter.update(self.latest.get("env_steps", 0), now)
+        self.meter.update(steps_of(self.latest) or 0, now)
 
     def row(self, label: str, status: str, total: int | None, where: str = "") -> Row:
         """The run as a row of the table; speed and time left only while it runs."""
-        steps = self.latest.get("env_steps")
+        steps = steps_of(self.latest)
         score = self.latest.get(EVALUATION, self.latest.get(TRAINING))
         if status != "running" or steps is None:
             return Row(label, status, steps, total, score, where=where)
@@ -46,5 +48,5 @@ def latest_progress(path: Path, size: int = TAIL_BYTES) -> dict[str, Any]:
     """Counters and returns from the rows in the last `size` bytes of a metrics log."""
     found: dict[str, Any] = {}
     for row in tail_rows(path, size):
-        found |= {name: row[name] for name in ("env_steps", EVALUATION, TRAINING) if number_of(row, name) is not None}
+        found |= {name: row[name] for name in LATEST if number_of(row, name) is not None}
     return found

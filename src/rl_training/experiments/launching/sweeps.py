@@ -217,7 +217,7 @@ class Sweep(RunSet):
             if self.is_own:
                 self.seal(trial_file(number), tree)
         self.info.trials.append(dict(values) if frozen is None else frozen)
-        self.info.totals.append(cfg.training.total_timesteps)
+        self.info.totals.append(cfg.training.budget)
         self._sealed = None
         if self.is_own:
             self.seal(PLAN, self.plan_mapping())

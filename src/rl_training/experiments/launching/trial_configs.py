@@ -73,7 +73,7 @@ def plan_trials(
         if frozen is None:
             plan.whole[number] = tree
         plan.values.append(redactor.mapping(trial) if frozen is None else frozen)
-        plan.totals.append(one.config.training.total_timesteps)
+        plan.totals.append(one.config.training.budget)
         plan.members += [
             Member(seed, public_sha256({**tree, "seed": seed}), trial=number)
             for seed in (seeds or seeds_of(sweep) or [tree["seed"]])

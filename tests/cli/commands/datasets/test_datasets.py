@@ -66,8 +66,10 @@ def test_a_recorded_episode_can_be_played_again(run_dir: Path, tmp_path: Path, c
 
 
 def test_replay_rows_convert_and_merge(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
-    found = record(run_dir, tmp_path / "replay", "--replay", capsys=capsys)
+    found = record(run_dir, tmp_path / "replay", "--replay", "--reference-episodes", "2", capsys=capsys)
     assert (found["rows"], found["action_scale"]) == (512, "unit")
+    assert found["ref_min"] is not None
+    assert found["ref_min"] != found["ref_max"]
     assert main(["record", "--env-id", "Pendulum-v1", "--steps", "400", "--output", str(tmp_path / "random.npz")]) == 0
     both = [str(tmp_path / "replay"), str(tmp_path / "random.npz")]
     assert main(["dataset", "merge", *both, "--output", str(tmp_path / "mixed")]) == 0
@@ -112,7 +114,7 @@ def test_damage_is_named_and_ends_with_2(tmp_path: Path, capsys: Any) -> None:
 def test_datasets_of_two_environments_are_not_merged(tmp_path: Path) -> None:
     from rl_training.data.datasets.merging import merged
     from rl_training.eval import record
-    from rl_training.training.recording import Amount
+    from rl_training.training.offline.recording import Amount
 
     parts = [record(None, Amount(steps=3), random_env=name) for name in ("CartPole-v1", "Pendulum-v1")]
     with pytest.raises(ConfigError, match="'b' is of environment 'Pendulum-v1', 'a' of 'CartPole-v1'"):

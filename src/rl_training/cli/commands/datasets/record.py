@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from rl_training.data.datasets.dataset import Dataset
 
 
+REFERENCES = 100
+"""Episodes of a reference score."""
+
+
 def read_share(typed: str) -> float:
     """A number from 0 on."""
     try:
@@ -57,8 +61,8 @@ class RecordOptions:
     noise: float = converted(read_share, 0.0, "Gaussian noise on Box actions, in half widths of their bounds", "S")
     epsilon: float = converted(read_share, 0.0, "probability of a random action", "E")
     seed: int | None = whole("seed of the episodes (default: the run's own)", "S")
-    reference_episodes: int = whole(
-        "episodes of the random and of the greedy policy that scores refer to; 0 for none (default 100)", default=100
+    reference_episodes: int | None = whole(
+        "episodes of the random and of the run's greedy policy that scores refer to; 0 for none (default 100)"
     )
     trust_plugins: bool = trust_flag()
     output_dir: str | None = output_dir_flag()
@@ -86,16 +90,17 @@ def check(options: RecordOptions) -> None:
         raise UsageError("--stochastic, --noise and --epsilon are for episodes of a run's policy")
     if options.replay and (options.run is None or options.seed is not None):
         raise UsageError("--replay takes the rows of a RUN as they are: without --env-id and --seed")
+    if options.run is None and options.reference_episodes is not None:
+        raise UsageError("--reference-episodes is for a RUN, whose policy is the reference")
     if options.epsilon > 1.0:
         raise UsageError(f"--epsilon is a probability, not {options.epsilon:g}")
 
 
 def recorded(options: RecordOptions) -> Dataset:
     """The dataset that the flags ask for."""
-    from rl_training.data.datasets.replay_rows import replay_dataset
-    from rl_training.eval import record
+    from rl_training.eval import record, record_replay
     from rl_training.runs.directory import RunDir
-    from rl_training.training.recording import Amount, Behaviour
+    from rl_training.training.offline.recording import Amount, Behaviour
 
     path = None
     if options.run is not None:
@@ -103,7 +108,12 @@ def recorded(options: RecordOptions) -> Dataset:
         if not isinstance(target, RunDir):
             raise UsageError("rl record takes one run, not a group or a sweep")
         if options.replay:
-            return replay_dataset(target, options.checkpoint)
+            return record_replay(
+                target.path,
+                checkpoint=options.checkpoint,
+                reference_episodes=REFERENCES if options.reference_episodes is None else options.reference_episodes,
+                trust_plugins=options.trust_plugins,
+            )
         path = target.path
     return record(
         path,
@@ -112,7 +122,7 @@ def recorded(options: RecordOptions) -> Dataset:
         how=Behaviour(options.stochastic, options.noise, options.epsilon),
         random_env=options.env_id,
         seed=options.seed,
-        reference_episodes=options.reference_episodes,
+        reference_episodes=REFERENCES if options.reference_episodes is None else options.reference_episodes,
         trust_plugins=options.trust_plugins,
     )
 

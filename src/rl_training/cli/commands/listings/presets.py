@@ -14,12 +14,12 @@ def run(options: ListingOptions) -> int:
     if options.json:
         print_json(
             [
-                {"name": name, "algo": cfg.algo, "env_id": cfg.env_id, "total_timesteps": cfg.training.total_timesteps}
+                {"name": name, "algo": cfg.algo, "env_id": cfg.env_id, "total_timesteps": cfg.training.budget}
                 for name, cfg in configs.items()
             ]
         )
     elif configs:
-        cells = [[name, cfg.algo, cfg.env_id, f"{cfg.training.total_timesteps:,}"] for name, cfg in configs.items()]
+        cells = [[name, cfg.algo, cfg.env_id, f"{cfg.training.budget:,}"] for name, cfg in configs.items()]
         print(table(["preset", "algorithm", "environment", "env steps"], cells))
         note(f"\nrl train {next(iter(configs))}")
     else:

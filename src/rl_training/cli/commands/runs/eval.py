@@ -101,10 +101,11 @@ def score_text(result: dict[str, Any]) -> str:
     """The result of an evaluation in a few lines."""
     how = "greedy" if result["deterministic"] else "stochastic"
     episodes = result["episodes"]
+    where = f"{result['updates']:,} updates" if "updates" in result else f"{result['env_steps']:,} env steps"
     word = "score" if any(name.startswith(OPEN_LOOP) for name in result) else "return"
     return (
         f"{result['run']}\n"
-        f"checkpoint {result['checkpoint']} at {result['env_steps']:,} env steps; "
+        f"checkpoint {result['checkpoint']} at {where}; "
         f"{episodes} {how} episodes, seed {result['seed']}\n"
         + bold(f"{word} {number_text(result['return_mean'])} +- {number_text(result['return_std'])}")
         + f"  (IQM {number_text(result['return_iqm'])}, length {result['length_mean']:.1f})"

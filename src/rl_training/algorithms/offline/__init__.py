@@ -1,0 +1,1 @@
+"""Offline algorithms: one file each, learning from a dataset and never from an environment."""

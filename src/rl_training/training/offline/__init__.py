@@ -1,0 +1,1 @@
+"""Learning without an environment, and recording what is learnt from: the offline loop, and episodes for datasets."""
