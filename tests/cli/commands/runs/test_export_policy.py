@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from rl_training import load, train
 from rl_training.assembly.environments import eval_env_maker
 from rl_training.assembly.exporting import Playing, export_policy, graph_for_export
 from rl_training.cli import main
 from rl_training.export.check import ExportError
+from rl_training.export.onnx_file import onnx_bytes
 from rl_training.types import ConfigError
 
 
@@ -83,3 +85,24 @@ def test_refusals_are_one_sentence(run: Path, capsys: pytest.CaptureFixture[str]
     assert "has no graph" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="plans each action"):
         graph_for_export(load(run).policy, "pets", {})
+
+
+def test_a_bundle_is_a_folder_with_a_card(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["export-policy", str(run), "--format", "bundle", "--episodes", "4", "--output", str(tmp_path / "card")]
+    assert main(command) == 0
+    assert "replay.mp4" in capsys.readouterr().out
+    names = {path.name: path for path in (tmp_path / "card").iterdir()}
+    assert set(names) == {
+        *("README.md", "config.yaml", "metrics.json", "policy.npz", "policy.onnx", "policy.py", "replay.mp4"),
+    }
+    metrics = json.loads(names["metrics.json"].read_text())
+    assert len(metrics["returns"]) == 4
+    text = names["README.md"].read_text()
+    front = yaml.safe_load(text.split("---")[1])
+    assert front["library_name"] == "rl_training"
+    value = front["model-index"][0]["results"][0]["metrics"][0]["value"]
+    assert value.startswith(f"{np.mean(metrics['returns']):.2f}")
+    assert str(tmp_path) not in text + names["metrics.json"].read_text()
+    assert names["policy.onnx"].read_bytes() == onnx_bytes(
+        graph_for_export(load(run).policy, "reinforce", load(run).description())
+    )
