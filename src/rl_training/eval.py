@@ -10,7 +10,7 @@ import numpy as np
 from rl_training.assembly.algorithm import build_algorithm, resolve_algorithm
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, eval_env_maker, need_env_fn
-from rl_training.assembly.exporting import FORMATS, ExportReport, Playing, export_policy, graph_for_export
+from rl_training.assembly.exporting import FORMATS, ExportReport, Playing, export_policy, files_of
 from rl_training.assembly.lanes import check_supported
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
@@ -117,12 +117,12 @@ class SavedPolicy:
     ) -> ExportReport:
         """Write the policy as a file that others can run, checked by playing; see `export`."""
         if kind not in FORMATS:
-            raise ConfigError(f"a policy is written as {' or '.join(FORMATS)}, not '{kind}'")
+            raise ConfigError(f"a policy is written as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not '{kind}'")
         cfg = self.config
-        graph = graph_for_export(self.policy, cfg.algo, self.description())
+        files = files_of(self.policy, cfg.algo, kind, self.description())
         playing = Playing(eval_env_maker(cfg, env_fn), episodes or cfg.training.num_eval_episodes or 10, cfg.seed)
         with scope(self._consent):
-            return export_policy(self.policy, graph, self.action_space, kind, Path(path), playing)
+            return export_policy(self.policy, files, self.action_space, Path(path), playing)
 
     def description(self) -> dict[str, str]:
         """What an exported file says about itself."""
@@ -270,7 +270,7 @@ def export(
     allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> ExportReport:
-    """Write the policy of a run as a file that others can run, by default into `<run>/export/`; "onnx" or "numpy".
+    """Write the policy of a run as a file that others can run, by default into `<run>/export/`; onnx, numpy, torch.
 
     The file is kept only if it does what the policy does in `episodes` episodes; see docs/export.md.
     """

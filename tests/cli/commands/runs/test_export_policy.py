@@ -12,7 +12,7 @@ import yaml
 
 from rl_training import load, train
 from rl_training.assembly.environments import eval_env_maker
-from rl_training.assembly.exporting import Playing, export_policy, graph_for_export
+from rl_training.assembly.exporting import Playing, export_policy, graph_for_export, onnx_files
 from rl_training.cli import main
 from rl_training.export.check import ExportError
 from rl_training.export.onnx_file import onnx_bytes
@@ -59,7 +59,7 @@ def test_a_file_that_differs_is_not_kept(run: Path, tmp_path: Path) -> None:
     wrong = graph._replace(constants={**graph.constants, name: -graph.constants[name]})
     playing = Playing(eval_env_maker(saved.config, None), 3, 0)
     with pytest.raises(ExportError, match="choices of the file differ"):
-        export_policy(saved.policy, wrong, saved.action_space, "onnx", tmp_path / "out", playing)
+        export_policy(saved.policy, onnx_files(wrong), saved.action_space, tmp_path / "out", playing)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -72,7 +72,7 @@ def test_saved_policies_write_files(run: Path, tmp_path: Path) -> None:
         meta = json.loads(bytes(arrays["graph.json"]))["meta"]
     assert meta["env_id"] == "CartPole-v1"
     assert meta["env_steps"] == "256"
-    with pytest.raises(ConfigError, match="written as onnx or numpy"):
+    with pytest.raises(ConfigError, match="written as onnx, numpy or torch"):
         saved.export("pickle", tmp_path)
 
 
@@ -83,6 +83,9 @@ def test_refusals_are_one_sentence(run: Path, capsys: pytest.CaptureFixture[str]
     other = trained(run.parent, "reinforce", network=network)
     assert main(["export-policy", str(other)]) == 2
     assert "has no graph" in capsys.readouterr().err
+    assert main(["export-policy", str(other), "--format", "torch", "--episodes", "2"]) == 0
+    assert "does what the policy does" in capsys.readouterr().out
+    assert [path.name for path in (other / "export").iterdir()] == ["policy.pt2"]
     with pytest.raises(ConfigError, match="plans each action"):
         graph_for_export(load(run).policy, "pets", {})
 

@@ -22,7 +22,7 @@ from rl_training.cli.parser import Command, UsageError
 from rl_training.cli.targets import find_target
 from rl_training.system.formatting import number_text
 
-KINDS = ("onnx", "numpy", "bundle")
+KINDS = ("onnx", "numpy", "torch", "bundle")
 
 
 def read_kind(typed: str) -> str:
@@ -35,7 +35,9 @@ def read_kind(typed: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ExportPolicyOptions:
     run: str = argument(values="runs")
-    format: str = converted(read_kind, "onnx", "onnx, numpy or bundle, a folder to publish (default onnx)", "KIND")
+    format: str = converted(
+        read_kind, "onnx", "onnx, numpy, torch or bundle, a folder to publish (default onnx)", "KIND"
+    )
     checkpoint: int | str = converted(
         read_checkpoint,
         read_checkpoint("latest"),
