@@ -11,37 +11,44 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.policies import NetworkPolicy, TorchParts
+from rl_training.algorithms.world_models.dreamer import DreamerPolicy
+from rl_training.algorithms.world_models.latent_policy import PREVIOUS, LatentPolicy
 from rl_training.config.networks import actor_space
 from rl_training.export.check import Runner
 from rl_training.export.graph import Value
 from rl_training.models.backbones.memory import Remembering
 from rl_training.models.heads import MASKED_LOGIT
 from rl_training.numerics.encoding import observation_leaves
-from rl_training.types import ACTION_MASK, Array, BoxSpec, ConfigError, DictSpec, DiscreteSpec, MultiDiscreteSpec
+from rl_training.types import (
+    ACTION_MASK,
+    Array,
+    BoxSpec,
+    ConfigError,
+    DictSpec,
+    DiscreteSpec,
+    MultiDiscreteSpec,
+    SpaceSpec,
+)
 
 
-class GreedyModule(nn.Module):
-    """Normaliser, encoder, backbone, output layer and greedy action of a policy with a network."""
+class ExportedModule(nn.Module):
+    """Inputs by name to outputs by name; a subclass writes `forward`."""
 
-    def __init__(self, policy: NetworkPolicy, parts: TorchParts) -> None:
+    carried: dict[str, tuple[str, tuple[int, ...]]]
+    """dtype and shape of each part of the memory."""
+
+    def __init__(self, observation_space: SpaceSpec, action_space: SpaceSpec) -> None:
         super().__init__()
-        self.backbone, self.output, self.squash = parts
-        self.encoder = policy.encoder
-        self.space, self.is_dict = policy.action_space, isinstance(policy.observation_space, DictSpec)
-        self.leaves = observation_leaves(actor_space(policy.observation_space, policy.network_config))
-        self.mask = policy.observation_space.spaces.get(ACTION_MASK) if self.is_dict else None  # type: ignore[union-attr]
-        self.affine = {} if policy.normalizer is None else dict(policy.normalizer.affine())
-        self.clip = 0.0 if policy.normalizer is None else policy.normalizer.clip
-        body = parts.backbone
-        memory = body.memory.initial_carry(1) if isinstance(body, Remembering) else {}
-        self.carried = {name: (str(value.numpy().dtype), tuple(value.shape[1:])) for name, value in memory.items()}
+        self.space, self.is_dict = action_space, isinstance(observation_space, DictSpec)
+        self.leaves = observation_leaves(observation_space)
+        self.mask = observation_space.spaces.get(ACTION_MASK) if isinstance(observation_space, DictSpec) else None
 
     def inputs(self) -> tuple[Value, ...]:
         """What `forward` takes."""
@@ -52,6 +59,22 @@ class GreedyModule(nn.Module):
         if self.carried:
             found.append(Value("is_first", "bool", ()))
         return (*found, *(Value(f"carry/{name}", *kind) for name, kind in self.carried.items()))
+
+
+class GreedyModule(ExportedModule):
+    """Normaliser, encoder, backbone, output layer and greedy action of a policy with a network."""
+
+    def __init__(self, policy: NetworkPolicy, parts: TorchParts) -> None:
+        super().__init__(actor_space(policy.observation_space, policy.network_config), policy.action_space)
+        self.backbone, self.output, self.squash = parts
+        self.encoder = policy.encoder
+        self.affine = {} if policy.normalizer is None else policy.normalizer.affine()
+        self.clip = 0.0 if policy.normalizer is None else policy.normalizer.clip
+        body = parts.backbone
+        memory = body.memory.initial_carry(1) if isinstance(body, Remembering) else {}
+        self.carried = {
+            name: (value.cpu().numpy().dtype.name, tuple(value.shape[1:])) for name, value in memory.items()
+        }
 
     def forward(self, feeds: dict[str, Tensor]) -> dict[str, Tensor]:
         seen = {key: self.normalized(key, feeds[f"obs/{key}" if self.is_dict else "obs"]) for key in self.leaves}
@@ -77,7 +100,7 @@ class GreedyModule(nn.Module):
     def greedy(self, outputs: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """The best action from the outputs of the last layer, and logits where actions are discrete."""
         if isinstance(self.space, BoxSpec):
-            return {"actions": self.bounded(self.space, outputs)}
+            return {"actions": bounded(self.space, outputs, squash=self.squash)}
         logits = outputs if mask is None else outputs.masked_fill(mask == 0, MASKED_LOGIT)
         if isinstance(self.space, DiscreteSpec):
             return {"actions": logits.argmax(1), "logits": logits}
@@ -86,32 +109,75 @@ class GreedyModule(nn.Module):
             return {"actions": torch.stack([part.argmax(1) for part in parts], dim=1), "logits": logits}
         return {"actions": (logits > 0).to(torch.int8), "logits": logits}
 
-    def bounded(self, space: BoxSpec, outputs: Tensor) -> Tensor:
-        """Real actions clipped to the bounds, or squashed by tanh and scaled to them."""
-        size = math.prod(space.shape)
-        dtype = torch.float64 if np.result_type(np.float32, space.dtype) == np.float64 else torch.float32
-        low, high = (torch.from_numpy(np.array(bound)).to(dtype) for bound in (space.low, space.high))
-        actions = outputs[:, :size].reshape(-1, *space.shape)
-        if self.squash:
-            share = (0.5 * (torch.tanh(actions) + 1.0)).to(dtype)
-            actions = (1.0 - share) * low + share * high if space.is_wide else low + share * (high - low)
-        return torch.minimum(torch.maximum(actions.to(dtype), low), high).to(
-            torch.from_numpy(np.zeros(0, space.dtype)).dtype
-        )
+
+def bounded(space: BoxSpec, outputs: Tensor, *, squash: bool) -> Tensor:
+    """Real actions (B, size) clipped to the bounds, or squashed by tanh and scaled to them."""
+    actions = outputs[:, : math.prod(space.shape)].reshape(-1, *space.shape)
+    return within(space, scaled(space, torch.tanh(actions)) if squash else actions)
 
 
-def greedy_module(policy: object) -> GreedyModule | None:
-    """The greedy policy as a module of its own on the CPU; None where it is not one network."""
-    parts = policy.torch_parts() if isinstance(policy, NetworkPolicy) else None
-    if parts is None:
+def scaled(space: BoxSpec, actions: Tensor) -> Tensor:
+    """Actions in -1..1 to the bounds."""
+    low, high = bounds(space)
+    share = (0.5 * (actions + 1.0)).to(low.dtype)
+    return (1.0 - share) * low + share * high if space.is_wide else low + share * (high - low)
+
+
+def within(space: BoxSpec, actions: Tensor) -> Tensor:
+    """Actions clipped to the bounds, in the dtype of the space."""
+    low, high = bounds(space)
+    inside = torch.minimum(torch.maximum(actions.to(low.dtype), low), high)
+    return inside.to(torch.from_numpy(np.zeros(0, space.dtype)).dtype)
+
+
+def bounds(space: BoxSpec) -> tuple[Tensor, Tensor]:
+    """The bounds in the dtype that actions are computed in."""
+    dtype = torch.float64 if np.result_type(np.float32, space.dtype) == np.float64 else torch.float32
+    low, high = (torch.from_numpy(np.array(bound)).to(dtype) for bound in (space.low, space.high))
+    return low, high
+
+
+class LatentModule(ExportedModule):
+    """A policy that follows the state of a world model: Dreamer's."""
+
+    def __init__(self, policy: LatentPolicy, actor: nn.Module) -> None:
+        learner = policy.learner
+        super().__init__(learner.ctx.observation_space, policy.action_space)
+        self.model, self.actor, self.actions = policy.model, actor, learner.actions
+        carry = policy.initial_carry(1)
+        self.carried = {name: (value.dtype.name, value.shape[1:]) for name, value in carry.items()}
+
+    def forward(self, feeds: dict[str, Tensor]) -> dict[str, Tensor]:
+        dynamics = self.model.dynamics
+        state = dynamics.restored({name: feeds[f"carry/{name}"] for name in dynamics.state_spec})
+        obs: Any = {key: feeds[f"obs/{key}"] for key in self.leaves} if self.is_dict else feeds["obs"]
+        tokens = self.model.encoder(obs)
+        state = dynamics.correct(state, feeds[f"carry/{PREVIOUS}"], tokens, feeds["is_first"], None)
+        outputs = self.actor(dynamics.read(state))
+        numbers = self.actions.sample(outputs, None)
+        after = {**dynamics.stored(state), PREVIOUS: numbers}
+        carry = {f"next_carry/{name}": value for name, value in after.items()}
+        if isinstance(self.space, BoxSpec):
+            return {"actions": within(self.space, scaled(self.space, numbers.reshape(-1, *self.space.shape))), **carry}
+        return {"actions": numbers.argmax(-1), "logits": outputs, **carry}
+
+
+def greedy_module(policy: object) -> ExportedModule | None:
+    """The greedy policy as a module of its own on the CPU; None where it is not made of torch networks."""
+    module: ExportedModule
+    if isinstance(policy, DreamerPolicy):
+        module = LatentModule(policy, policy.learner.actor)
+    elif isinstance(policy, NetworkPolicy) and (parts := policy.torch_parts()) is not None:
+        module = GreedyModule(policy, parts)
+    else:
         return None
-    module = copy.deepcopy(GreedyModule(cast(NetworkPolicy, policy), parts)).to("cpu").requires_grad_(False)
+    module = copy.deepcopy(module).to("cpu").requires_grad_(False)
     for tensor in module.parameters():
-        tensor.data = tensor.data.clone()  # weights may be views of one long vector
+        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)  # may be a view of a long vector
     return module
 
 
-def program_bytes(module: GreedyModule, meta: Mapping[str, str]) -> bytes:
+def program_bytes(module: ExportedModule, meta: Mapping[str, str]) -> bytes:
     """The module as a file of `torch.export`, for batches of any size."""
     feeds = {v.name: torch.from_numpy(np.zeros((3, *v.shape), v.dtype)) for v in module.inputs()}
     if ACTION_MASK in feeds:

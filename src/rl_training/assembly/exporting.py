@@ -51,7 +51,7 @@ def torch_files(policy: Policy, algo: str, meta: Mapping[str, str]) -> Files:
     refuse_planners(algo)
     module, name = greedy_module(policy), "policy.pt2"
     if module is None:
-        raise ConfigError(f"format torch is for policies that are one torch network, which that of '{algo}' is not")
+        raise ConfigError(f"format torch is for policies made of torch networks, which that of '{algo}' is not")
     contents = {name: program_bytes(module, meta)}
     return Files(contents, lambda folder: program_runner((folder / name).read_bytes()), module.inputs())
 
@@ -108,7 +108,7 @@ def graph_for_export(policy: Policy, algo: str, meta: Mapping[str, str]) -> Poli
     if graph is None:
         raise ConfigError(
             f"this policy of '{algo}' has no graph: onnx and numpy are for the package's own mlp, cnn, gru and lstm "
-            "networks; torch takes the transformer and networks of your own in torch"
+            "networks; torch takes transformers, Dreamer and networks of your own in torch"
         )
     return graph.with_meta(meta)
 

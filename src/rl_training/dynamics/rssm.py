@@ -68,15 +68,15 @@ class BlockGRU(nn.Module):
             x = torch.cat([x, self.from_latent(latent)], dim=1)
         inside = torch.addmm(action_part, x, self.shared[: self.split])
         x = F.silu(self.norm(inside + self._recurrence(deter)))
-        gates = self.gates(x).view(len(x), self.blocks, 3, -1)  # reset, candidate, update, inside each block
-        reset, candidate, update = (part.reshape(len(x), -1) for part in gates.unbind(2))
+        gates = self.gates(x).view(x.shape[0], self.blocks, 3, -1)  # reset, candidate, update, inside each block
+        reset, candidate, update = (part.reshape(x.shape[0], -1) for part in gates.unbind(2))
         return gated(reset, candidate, update, deter)
 
     def _recurrence(self, deter: Tensor) -> Tensor:
         if self.blocks == 1:
             return deter @ self.recurrent[0]
-        grouped = deter.view(len(deter), self.blocks, -1).transpose(0, 1)
-        return torch.bmm(grouped, self.recurrent).transpose(0, 1).reshape(len(deter), -1)
+        grouped = deter.view(deter.shape[0], self.blocks, -1).transpose(0, 1)
+        return torch.bmm(grouped, self.recurrent).transpose(0, 1).reshape(deter.shape[0], -1)
 
 
 def gated(reset: Tensor, candidate: Tensor, update: Tensor, deter: Tensor) -> Tensor:

@@ -61,8 +61,8 @@ class BlockLinear(nn.Module):
         blocks, inputs, _ = self.weight.shape
         if blocks == 1:
             return torch.addmm(self.bias, x, self.weight[0])
-        grouped = x.view(len(x), blocks, inputs).transpose(0, 1)  # group-major: one batched product
-        return torch.bmm(grouped, self.weight).transpose(0, 1).reshape(len(x), -1) + self.bias
+        grouped = x.view(x.shape[0], blocks, inputs).transpose(0, 1)  # group-major: one batched product
+        return torch.bmm(grouped, self.weight).transpose(0, 1).reshape(x.shape[0], -1) + self.bias
 
 
 class NormedLayer(nn.Module):
