@@ -12,7 +12,7 @@ from rl_training.algorithms.random import RandomAgent
 from rl_training.assembly.algorithm import build_algorithm, resolve_algorithm
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, eval_env_maker, need_env_fn
-from rl_training.assembly.exporting import FORMATS, ExportReport, Playing, export_policy, graph_for_export
+from rl_training.assembly.exporting import FORMATS, ExportReport, Playing, export_policy, files_of
 from rl_training.assembly.lanes import check_supported
 from rl_training.build_context import BuildContext
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
@@ -33,6 +33,7 @@ from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
 from rl_training.training.evaluation import EnvMaker, evaluate_policy, stack_obs
 from rl_training.training.offline.recording import Amount, Behaviour, record_episodes
+from rl_training.trust.consent import current, scope
 from rl_training.types import Array, ConfigError, DictSpec, Dream, Obs, Policy
 from rl_training.version import __version__
 
@@ -62,6 +63,8 @@ class SavedPolicy:
         self._rng = np.random.default_rng(cfg.seed)
         self._carry = policy.initial_carry(1)
         self._is_first = np.ones(1, bool)
+        self._consent = current()
+        """What the config may import where it is used later."""
 
     def __repr__(self) -> str:
         cfg = self.config
@@ -126,11 +129,12 @@ class SavedPolicy:
     ) -> ExportReport:
         """Write the policy as a file that others can run, checked by playing; see `export`."""
         if kind not in FORMATS:
-            raise ConfigError(f"a policy is written as {' or '.join(FORMATS)}, not '{kind}'")
+            raise ConfigError(f"a policy is written as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not '{kind}'")
         cfg = self.config
-        graph = graph_for_export(self.policy, cfg.algo, self.description())
+        files = files_of(self.policy, cfg.algo, kind, self.description())
         playing = Playing(eval_env_maker(cfg, env_fn), episodes or cfg.training.num_eval_episodes or 10, cfg.seed)
-        return export_policy(self.policy, graph, self.action_space, kind, Path(path), playing)
+        with scope(self._consent):
+            return export_policy(self.policy, files, self.action_space, Path(path), playing)
 
     def description(self) -> dict[str, str]:
         """What an exported file says about itself."""
@@ -207,6 +211,7 @@ def evaluate(
     stochastic: bool = False,
     num_envs: int | None = None,
     video: str | Path | None = None,
+    window: bool = False,
     env_fn: EnvFn | None = None,
     output_dir: str | Path = "runs",
     allow_changed_config: bool = False,
@@ -214,17 +219,20 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play `episodes` episodes with the policy of a run; returns the record that `rl eval --json` prints.
 
-    `run` is a path, or a name inside `output_dir`; `video` the folder that a film of one episode is written to.
+    `run` is a path, or a name inside `output_dir`; `video` the folder that a film of one episode is written to, or the
+    file itself where it ends in .mp4; with `window` the episodes are shown on the screen, one after the other.
     `allow_changed_config` and `trust_plugins` are those of `load`.
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, not {episodes}")
+    if window and video is not None:
+        raise ConfigError("an environment draws either into a window or into a video; give one of them")
     directory = RunDir.open(run, output_dir)
     need_env_fn(directory.path, directory.config(secrets=False), env_fn, "evaluate")
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
     with to_run as cfg, Offspring(), EnvWatch(), pinned_threads(cfg.training.num_threads, cfg.backend):
         saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
-        make = eval_env_maker(cfg, env_fn, render=video is not None)
+        make = eval_env_maker(cfg, env_fn, render=video is not None, window=window)
 
         def checked(index: int) -> Any:
             env = make(index)
@@ -239,7 +247,7 @@ def evaluate(
             episodes=episodes,
             seed=seed,
             deterministic=not stochastic,
-            num_envs=num_envs,
+            num_envs=1 if window else num_envs,
             record=video is not None,
         )
     record: dict[str, Any] = {
@@ -256,7 +264,8 @@ def evaluate(
     if video is not None:
         from rl_training.logging.video import write_video
 
-        path = Path(video) / f"eval_step_{saved.env_steps:012d}.mp4"
+        path = Path(video)
+        path = path if path.suffix == ".mp4" else path / f"eval_step_{saved.env_steps:012d}.mp4"
         record["video"] = str(write_video(path, result.frames, fps=result.fps))
     return record
 
@@ -273,7 +282,7 @@ def export(
     allow_changed_config: bool = False,
     trust_plugins: bool = False,
 ) -> ExportReport:
-    """Write the policy of a run as a file that others can run, by default into `<run>/export/`; "onnx" or "numpy".
+    """Write the policy of a run as a file that others can run, by default into `<run>/export/`; onnx, numpy, torch.
 
     The file is kept only if it does what the policy does in `episodes` episodes; see docs/export.md.
     """

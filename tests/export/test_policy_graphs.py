@@ -139,7 +139,7 @@ def policy_of(backend: str, case: Case) -> Policy:
     for part in [state["network"], state.get("encoder", {})]:
         for name, value in part.items():
             if np.asarray(value).dtype.kind == "f":
-                scale = min(0.2, np.prod(value.shape[1:]) ** -0.5)  # more would blow up sums over many inputs
+                scale = min(0.2, 0.3 * np.prod(value.shape[1:]) ** -0.5)  # more would blow up sums over many inputs
                 moved = value + np.float32(scale) * rng.standard_normal(value.shape).astype("f")
                 part[name] = np.abs(moved) + 0.1 if name.endswith("var") else moved
     if case.normalize:

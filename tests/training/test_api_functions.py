@@ -73,7 +73,7 @@ def test_the_page_has_the_signatures_of_the_code() -> None:
     assert {"train", "resume", "load", "evaluate", "predict", "export", "reset"} <= documented.keys()
     policy = rl_training.eval.SavedPolicy  # type: ignore[attr-defined]
     for name, text in documented.items():
-        function = getattr(rl_training, name, None) or getattr(policy, name)
+        function = getattr(policy, name, None) or getattr(rl_training, name)
         parameters = [
             item.replace(annotation=inspect.Parameter.empty)
             for item in inspect.signature(function).parameters.values()

@@ -14,12 +14,12 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm, Transitions, td_targets
-from rl_training.algorithms.policies import NetworkPolicy, to_arrays
+from rl_training.algorithms.policies import NetworkPolicy, TorchParts, to_arrays
 from rl_training.algorithms.random import random_actions
 from rl_training.build_context import BuildContext
 from rl_training.config.networks import refuse_critic_only
@@ -103,6 +103,11 @@ def greedy(values: Tensor, obs: Seen) -> Tensor:
     return (values if mask is None else values.masked_fill(mask == 0, MASKED_LOGIT)).argmax(1)
 
 
+def expected_returns(numbers: Tensor, support: Tensor | None) -> Tensor:
+    """Means (B, A) of values or quantiles (B, A, K), or of distributions over returns `support`, given as logits."""
+    return numbers.mean(2) if support is None else (F.softmax(numbers, dim=2) * support).sum(2)
+
+
 def of_actions(numbers: Tensor, actions: Tensor) -> Tensor:
     """Select the outputs of the given actions: (B, A, K) and (B,) to (B, K)."""
     index = actions.long().view(-1, 1, 1).expand(-1, 1, numbers.shape[2])
@@ -110,6 +115,17 @@ def of_actions(numbers: Tensor, actions: Tensor) -> Tensor:
 
 
 # -- acting -----------------------------------------------------------------------------------------------------------
+
+
+class ExpectedValues(nn.Module):
+    """From features to the expected returns (N, A) of a Q-network without noise."""
+
+    def __init__(self, network: ActionValues, support: Tensor | None) -> None:
+        super().__init__()
+        self.network, self.support = network, support
+
+    def forward(self, features: Tensor) -> Tensor:
+        return expected_returns(self.network.numbers(features), self.support)
 
 
 class EpsilonGreedyPolicy(NetworkPolicy):
@@ -129,6 +145,11 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         algorithm = self.algorithm
         support = algorithm.support.cpu().numpy() if algorithm.hp.distribution == "c51" else None
         return self.graph_with("values", support)
+
+    def torch_parts(self) -> TorchParts:
+        algorithm = self.algorithm
+        support = algorithm.support if algorithm.hp.distribution == "c51" else None
+        return TorchParts(self.network.backbone, ExpectedValues(self.network, support))
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
@@ -247,9 +268,7 @@ class DQN(OffPolicyAlgorithm):
 
     def expected(self, numbers: Tensor) -> Tensor:
         """Expected returns (B, A) from the outputs of the network (B, A, K)."""
-        if self.hp.distribution == "c51":
-            return (F.softmax(numbers, dim=2) * self.support).sum(2)
-        return numbers.mean(2)
+        return expected_returns(numbers, self.support if self.hp.distribution == "c51" else None)
 
     def update(self, batch: Batch) -> UpdateResult:
         """One step of the Q-network; the target follows at every `target_every_updates`-th call."""

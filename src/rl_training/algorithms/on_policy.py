@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.policies import NetworkPolicy, to_arrays
+from rl_training.algorithms.policies import NetworkPolicy, TorchParts, to_arrays
 from rl_training.build_context import BuildContext
 from rl_training.export.graph import PolicyGraph
 from rl_training.guards import Held, gradient_suspects, leaves
@@ -76,6 +76,9 @@ class ActorCriticPolicy(NetworkPolicy):
 
     def graph(self) -> PolicyGraph | None:
         return self.graph_with("actor_critic")
+
+    def torch_parts(self) -> TorchParts:
+        return TorchParts(self.network.actor, cast(nn.Module, self.head.output))
 
     def acting_modules(self) -> list[nn.Module]:
         return [self.network.actor, self.network.action_head]

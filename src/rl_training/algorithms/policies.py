@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
@@ -24,6 +24,16 @@ Forward = Callable[[Obs, Carry, Array], tuple[Array, Carry]]
 
 STORED_CARRY = "carry/"
 """Prefix of the extras that hold what a policy remembered before a step."""
+
+
+class TorchParts(NamedTuple):
+    """What greedy actions are computed by, for `torch.export`."""
+
+    backbone: nn.Module
+    output: nn.Module
+    """Features to logits, action values or means."""
+    squash: bool = False
+    """Whether real actions are the tanh of the output, scaled to the bounds, and not the output itself."""
 
 
 class NetworkPolicy:
@@ -77,6 +87,10 @@ class NetworkPolicy:
 
     def graph(self) -> PolicyGraph | None:
         """The greedy policy as a graph; a subclass whose actions follow from its network alone says how."""
+        return None
+
+    def torch_parts(self) -> TorchParts | None:
+        """The modules that acting passes through; None where an action follows from more than these."""
         return None
 
     def graph_with(self, head: Head, support: Array | None = None) -> PolicyGraph | None:

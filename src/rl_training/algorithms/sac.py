@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
 from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
-from rl_training.algorithms.policies import NetworkPolicy, host_forward
+from rl_training.algorithms.policies import NetworkPolicy, TorchParts, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
 from rl_training.export.graph import PolicyGraph
@@ -95,6 +95,8 @@ class GaussianActor(nn.Module):
 class GaussianPolicy(NetworkPolicy):
     """Samples from a `GaussianActor`, or takes the tanh of its mean."""
 
+    network: GaussianActor
+
     def __init__(
         self,
         actor: GaussianActor,
@@ -108,6 +110,9 @@ class GaussianPolicy(NetworkPolicy):
 
     def graph(self) -> PolicyGraph | None:
         return self.graph_with("gaussian")
+
+    def torch_parts(self) -> TorchParts:
+        return TorchParts(self.network.backbone, self.network.head.output, squash=True)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
@@ -143,6 +148,8 @@ class CategoricalActor(nn.Module):
 class CategoricalPolicy(NetworkPolicy):
     """Draws from a `CategoricalActor`, or takes its most likely action."""
 
+    network: CategoricalActor
+
     def __init__(
         self,
         actor: CategoricalActor,
@@ -156,6 +163,9 @@ class CategoricalPolicy(NetworkPolicy):
 
     def graph(self) -> PolicyGraph | None:
         return self.graph_with("categorical")
+
+    def torch_parts(self) -> TorchParts:
+        return TorchParts(self.network.backbone, self.network.head.output)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
 from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
-from rl_training.algorithms.policies import NetworkPolicy, host_forward
+from rl_training.algorithms.policies import NetworkPolicy, TorchParts, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
 from rl_training.export.graph import PolicyGraph
@@ -59,6 +59,8 @@ class DeterministicActor(nn.Module):
 class DeterministicPolicy(NetworkPolicy):
     """The actor's action, plus Gaussian noise unless `deterministic`."""
 
+    network: DeterministicActor
+
     def __init__(
         self,
         actor: DeterministicActor,
@@ -74,6 +76,9 @@ class DeterministicPolicy(NetworkPolicy):
 
     def graph(self) -> PolicyGraph | None:
         return self.graph_with("deterministic")
+
+    def torch_parts(self) -> TorchParts:
+        return TorchParts(self.network.backbone, self.network.output, squash=True)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False

@@ -15,9 +15,12 @@ EnvFn = Callable[[], Any]
 """Makes one Gymnasium environment."""
 
 
-def eval_env_maker(cfg: TrainConfig, env_fn: EnvFn | None, *, render: bool = False) -> Callable[[int], Any]:
-    """A function that makes the i-th evaluation environment: the same stack without the wrappers for training only."""
-    mode = "rgb_array" if render else None
+def eval_env_maker(
+    cfg: TrainConfig, env_fn: EnvFn | None, *, render: bool = False, window: bool = False
+) -> Callable[[int], Any]:
+    """A function that makes the i-th evaluation environment: the same stack without the wrappers for training only.
+    They draw frames where they are to `render`, or show themselves in a `window`."""
+    mode = "human" if window else "rgb_array" if render else None
     return lambda i: make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, index=i, training=False, render_mode=mode)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.export.check import Agreement, CheckedPolicy, FilePolicy, Runner
-from rl_training.export.graph import HasGraph, PolicyGraph
+from rl_training.export.graph import HasGraph, PolicyGraph, Value
 from rl_training.export.numpy_file import npz_bytes, numpy_runner, program_text
 from rl_training.export.onnx_file import onnx_bytes, onnx_runner
 from rl_training.system.atomic_io import make_folder, rename
@@ -21,31 +21,47 @@ PLANNERS = ("planet", "pets")
 """Algorithms that search for each action; there is no network to export."""
 
 
-class Format(NamedTuple):
-    """How a graph becomes files, and how these are run."""
+FORMATS = ("onnx", "numpy", "torch")
 
-    write: Callable[[PolicyGraph, Path], list[str]]
-    """(graph, folder) -> names of the files written there."""
+
+class Files(NamedTuple):
+    """A policy as files that are not written yet."""
+
+    contents: Mapping[str, bytes]
+    """By name."""
     open: Callable[[Path], Runner]
-    """(folder) -> the files as a function."""
+    """(folder) -> the files there as a function."""
+    inputs: tuple[Value, ...]
 
 
-def write_onnx(graph: PolicyGraph, folder: Path) -> list[str]:
-    (folder / "policy.onnx").write_bytes(onnx_bytes(graph))
-    return ["policy.onnx"]
+def onnx_files(graph: PolicyGraph) -> Files:
+    name = "policy.onnx"
+    return Files({name: onnx_bytes(graph)}, lambda folder: onnx_runner((folder / name).read_bytes()), graph.inputs)
 
 
-def write_numpy(graph: PolicyGraph, folder: Path) -> list[str]:
-    (folder / "policy.npz").write_bytes(npz_bytes(graph))
-    (folder / "policy.py").write_text(program_text(), encoding="utf-8")
-    return ["policy.npz", "policy.py"]
+def numpy_files(graph: PolicyGraph) -> Files:
+    contents = {"policy.npz": npz_bytes(graph), "policy.py": program_text().encode()}
+    return Files(contents, numpy_runner, graph.inputs)
 
 
-FORMATS = {
-    "onnx": Format(write_onnx, lambda folder: onnx_runner((folder / "policy.onnx").read_bytes())),
-    "numpy": Format(write_numpy, numpy_runner),
-}
-"""Formats that are written from a graph."""
+def torch_files(policy: Policy, algo: str, meta: Mapping[str, str]) -> Files:
+    """A program of `torch.export`; ConfigError in one sentence where the policy is not one torch network."""
+    from rl_training.algorithms.torch_export import greedy_module, program_bytes, program_runner
+
+    refuse_planners(algo)
+    module, name = greedy_module(policy), "policy.pt2"
+    if module is None:
+        raise ConfigError(f"format torch is for policies made of torch networks, which that of '{algo}' is not")
+    contents = {name: program_bytes(module, meta)}
+    return Files(contents, lambda folder: program_runner((folder / name).read_bytes()), module.inputs())
+
+
+def files_of(policy: Policy, algo: str, kind: str, meta: Mapping[str, str]) -> Files:
+    """The files of a format; ConfigError where the policy cannot be written in it."""
+    if kind == "torch":
+        return torch_files(policy, algo, meta)
+    graph = graph_for_export(policy, algo, meta)
+    return onnx_files(graph) if kind == "onnx" else numpy_files(graph)
 
 
 @dataclass(frozen=True)
@@ -79,36 +95,42 @@ class ExportReport:
         }
 
 
-def graph_for_export(policy: Policy, algo: str, meta: Mapping[str, str]) -> PolicyGraph:
-    """The graph of a policy; ConfigError in one sentence where it has none."""
+def refuse_planners(algo: str) -> None:
+    """ConfigError for algorithms without a policy network."""
     if algo in PLANNERS:
         raise ConfigError(f"a policy of '{algo}' plans each action with its model, so there is no network to export")
+
+
+def graph_for_export(policy: Policy, algo: str, meta: Mapping[str, str]) -> PolicyGraph:
+    """The graph of a policy; ConfigError in one sentence where it has none."""
+    refuse_planners(algo)
     graph = policy.graph() if isinstance(policy, HasGraph) else None
     if graph is None:
         raise ConfigError(
             f"this policy of '{algo}' has no graph: onnx and numpy are for the package's own mlp, cnn, gru and lstm "
-            "networks"
+            "networks; torch takes transformers, Dreamer and networks of your own in torch"
         )
     return graph.with_meta(meta)
 
 
 def export_policy(
-    policy: Policy, graph: PolicyGraph, action_space: SpaceSpec, kind: str, target: Path, playing: Playing
+    policy: Policy, files: Files, action_space: SpaceSpec, target: Path, playing: Playing
 ) -> ExportReport:
-    """Write the files of a format into the folder `target`, or to `target` itself where it ends as the one file does.
+    """Write files into the folder `target`, or to `target` itself where it ends as the one file does.
 
     They are written beside their place, played with, and moved there only if they do what the policy does.
     """
-    form = FORMATS[kind]
-    folder = target.parent if target.suffix and kind != "numpy" else target
+    suffixes = {Path(name).suffix for name in files.contents}
+    folder = target.parent if suffixes == {target.suffix} else target
     make_folder(folder)
     workplace = Path(tempfile.mkdtemp(prefix=".export-", dir=folder))
     try:
-        names = form.write(graph, workplace)
-        file = FilePolicy.of(form.open(workplace), graph)
+        for name, content in files.contents.items():
+            (workplace / name).write_bytes(content)
+        file = FilePolicy(files.open(workplace), files.inputs)
         report = played(policy, file, action_space, playing)
         kept = []
-        for name in names:
+        for name in files.contents:
             place = target if folder != target else folder / name
             rename(workplace / name, place)
             kept.append(place)

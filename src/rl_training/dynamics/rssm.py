@@ -69,14 +69,14 @@ class BlockGRU(nn.Module):
         inside = torch.addmm(action_part, x, self.shared[: self.split])
         x = F.silu(self.norm(inside + self._recurrence(deter)))
         reset, candidate, update = self.gates.by_block(x).chunk(3, dim=2)  # (G, B, deter / G), inside each block
-        by_block = deter.view(len(x), self.blocks, -1).transpose(0, 1)
-        return gated(reset, candidate, update, by_block).transpose(0, 1).reshape(len(x), -1)
+        by_block = deter.view(x.shape[0], self.blocks, -1).transpose(0, 1)
+        return gated(reset, candidate, update, by_block).transpose(0, 1).reshape(x.shape[0], -1)
 
     def _recurrence(self, deter: Tensor) -> Tensor:
         if self.blocks == 1:
             return deter @ self.recurrent[0]
-        grouped = deter.view(len(deter), self.blocks, -1).transpose(0, 1)
-        return torch.bmm(grouped, self.recurrent).transpose(0, 1).reshape(len(deter), -1)
+        grouped = deter.view(deter.shape[0], self.blocks, -1).transpose(0, 1)
+        return torch.bmm(grouped, self.recurrent).transpose(0, 1).reshape(deter.shape[0], -1)
 
 
 def gated(reset: Tensor, candidate: Tensor, update: Tensor, deter: Tensor) -> Tensor:

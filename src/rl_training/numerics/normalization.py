@@ -130,6 +130,10 @@ class ObsNormalizer:
             statistics.load_state_dict(state[key])
         self._refresh()
 
+    def affine(self) -> dict[str, tuple[Array, Array]]:
+        """(mean, 1 / standard deviation) of every leaf that is normalised."""
+        return dict(self._affine)
+
     def _refresh(self) -> None:
         self._affine = {key: statistics.affine() for key, statistics in self._statistics.items()}
 

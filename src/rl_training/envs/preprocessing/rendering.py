@@ -13,6 +13,11 @@ LIBRARIES = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 """What `MUJOCO_GL` may name, and the library behind it; on Debian in the packages libegl1 and libosmesa6."""
 
 
+def has_screen() -> bool:
+    """Whether a window can be opened."""
+    return sys.platform != "linux" or any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
 def prepare_rendering() -> None:
     """Choose a library that draws into memory, where nothing is chosen, there is no screen and one is installed."""
     if sys.platform != "linux" or any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")):

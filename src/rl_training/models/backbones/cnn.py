@@ -52,7 +52,7 @@ def conv2d(rng: np.random.Generator, channels: int, plan: Convolution, kind: str
 def to_channels(images: Tensor, layout: ImageLayout) -> Tensor:
     """(B, *image) to floats (B, channels, height, width) in channels_last format, not scaled yet; codes are one-hot."""
     moved = images.permute(0, *(1 + axis for axis in layout.axes))
-    folded = moved.reshape(len(images), -1, layout.height, layout.width)
+    folded = moved.reshape(images.shape[0], -1, layout.height, layout.width)
     if layout.codes:
         planes = [F.one_hot(folded[:, i].long(), count) for i, count in enumerate(layout.codes)]  # (B, H, W, count)
         return torch.cat(planes, dim=3).to(torch.float32).permute(0, 3, 1, 2)

@@ -58,14 +58,14 @@ class BlockLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs) to (B, outputs); block g of the input gives block g of the output."""
-        return self.by_block(x).transpose(0, 1).reshape(len(x), -1)
+        return self.by_block(x).transpose(0, 1).reshape(x.shape[0], -1)
 
     def by_block(self, x: Tensor) -> Tensor:
         """(B, inputs) to (G, B, outputs / G): the same, without the copy that puts the blocks side by side."""
         blocks, inputs, outputs = self.weight.shape
         if blocks == 1:
             return torch.addmm(self.bias, x, self.weight[0])[None]
-        grouped = x.view(len(x), blocks, inputs).transpose(0, 1)  # group-major: one batched product
+        grouped = x.view(x.shape[0], blocks, inputs).transpose(0, 1)  # group-major: one batched product
         return torch.baddbmm(self.bias.view(blocks, 1, outputs), grouped, self.weight)
 
 

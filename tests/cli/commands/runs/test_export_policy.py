@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from rl_training import load, train
 from rl_training.assembly.environments import eval_env_maker
-from rl_training.assembly.exporting import Playing, export_policy, graph_for_export
+from rl_training.assembly.exporting import Playing, export_policy, graph_for_export, onnx_files
 from rl_training.cli import main
 from rl_training.export.check import ExportError
+from rl_training.export.onnx_file import onnx_bytes
 from rl_training.types import ConfigError
 
 
@@ -57,7 +59,7 @@ def test_a_file_that_differs_is_not_kept(run: Path, tmp_path: Path) -> None:
     wrong = graph._replace(constants={**graph.constants, name: -graph.constants[name]})
     playing = Playing(eval_env_maker(saved.config, None), 3, 0)
     with pytest.raises(ExportError, match="choices of the file differ"):
-        export_policy(saved.policy, wrong, saved.action_space, "onnx", tmp_path / "out", playing)
+        export_policy(saved.policy, onnx_files(wrong), saved.action_space, tmp_path / "out", playing)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -70,7 +72,7 @@ def test_saved_policies_write_files(run: Path, tmp_path: Path) -> None:
         meta = json.loads(bytes(arrays["graph.json"]))["meta"]
     assert meta["env_id"] == "CartPole-v1"
     assert meta["env_steps"] == "256"
-    with pytest.raises(ConfigError, match="written as onnx or numpy"):
+    with pytest.raises(ConfigError, match="written as onnx, numpy or torch"):
         saved.export("pickle", tmp_path)
 
 
@@ -81,5 +83,29 @@ def test_refusals_are_one_sentence(run: Path, capsys: pytest.CaptureFixture[str]
     other = trained(run.parent, "reinforce", network=network)
     assert main(["export-policy", str(other)]) == 2
     assert "has no graph" in capsys.readouterr().err
+    assert main(["export-policy", str(other), "--format", "torch", "--episodes", "2"]) == 0
+    assert "does what the policy does" in capsys.readouterr().out
+    assert [path.name for path in (other / "export").iterdir()] == ["policy.pt2"]
     with pytest.raises(ConfigError, match="plans each action"):
         graph_for_export(load(run).policy, "pets", {})
+
+
+def test_a_bundle_is_a_folder_with_a_card(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["export-policy", str(run), "--format", "bundle", "--episodes", "4", "--output", str(tmp_path / "card")]
+    assert main(command) == 0
+    assert "replay.mp4" in capsys.readouterr().out
+    names = {path.name: path for path in (tmp_path / "card").iterdir()}
+    assert set(names) == {
+        *("README.md", "config.yaml", "metrics.json", "policy.npz", "policy.onnx", "policy.py", "replay.mp4"),
+    }
+    metrics = json.loads(names["metrics.json"].read_text())
+    assert len(metrics["returns"]) == 4
+    text = names["README.md"].read_text()
+    front = yaml.safe_load(text.split("---")[1])
+    assert front["library_name"] == "rl_training"
+    value = front["model-index"][0]["results"][0]["metrics"][0]["value"]
+    assert value.startswith(f"{np.mean(metrics['returns']):.2f}")
+    assert str(tmp_path) not in text + names["metrics.json"].read_text()
+    assert names["policy.onnx"].read_bytes() == onnx_bytes(
+        graph_for_export(load(run).policy, "reinforce", load(run).description())
+    )

@@ -22,7 +22,7 @@ from rl_training.cli.parser import Command, UsageError
 from rl_training.cli.targets import find_target
 from rl_training.system.formatting import number_text
 
-KINDS = ("onnx", "numpy")
+KINDS = ("onnx", "numpy", "torch", "bundle")
 
 
 def read_kind(typed: str) -> str:
@@ -35,7 +35,9 @@ def read_kind(typed: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ExportPolicyOptions:
     run: str = argument(values="runs")
-    format: str = converted(read_kind, "onnx", "onnx, or numpy for files that need NumPy alone (default onnx)", "KIND")
+    format: str = converted(
+        read_kind, "onnx", "onnx, numpy, torch or bundle, a folder to publish (default onnx)", "KIND"
+    )
     checkpoint: int | str = converted(
         read_checkpoint,
         read_checkpoint("latest"),
@@ -44,7 +46,9 @@ class ExportPolicyOptions:
         values="checkpoints",
     )
     output: str | None = text("folder, or file of that name (default: export/ of the run)", "PATH")
-    episodes: int | None = whole("episodes of the check (default: those of the run's evaluations)", low=1)
+    episodes: int | None = whole(
+        "episodes of the check (default: as the run's evaluations), or of a bundle's scores (100)", low=1
+    )
     trust_plugins: bool = trust_flag()
     allow_changed_config: bool = allow_changed_config_flag()
     output_dir: str | None = output_dir_flag()
@@ -68,6 +72,20 @@ def run(options: ExportPolicyOptions) -> int:
 
 def exported(target: Any, options: ExportPolicyOptions) -> dict[str, Any]:
     """Write and check the file; returns the record that `--json` prints."""
+    about = {"run": str(target.path), "checkpoint": str(options.checkpoint), "format": options.format}
+    if options.format == "bundle":
+        from pathlib import Path
+
+        from rl_training.experiments.keeping.bundle import write_bundle
+
+        return about | write_bundle(
+            target,
+            Path(options.output) if options.output else None,
+            checkpoint=options.checkpoint,
+            episodes=options.episodes or 100,
+            trust_plugins=options.trust_plugins,
+            allow_changed_config=options.allow_changed_config,
+        )
     from rl_training.eval import export
 
     report = export(
@@ -79,7 +97,7 @@ def exported(target: Any, options: ExportPolicyOptions) -> dict[str, Any]:
         trust_plugins=options.trust_plugins,
         allow_changed_config=options.allow_changed_config,
     )
-    return {"run": str(target.path), "checkpoint": str(options.checkpoint), "format": options.format, **report.record()}
+    return about | report.record()
 
 
 def report_text(record: dict[str, Any]) -> str:
@@ -90,7 +108,7 @@ def report_text(record: dict[str, Any]) -> str:
         + f"\nthe file does what the policy does: {record['observations']:,} observations of "
         f"{record['episodes']} episodes, largest difference {record['largest_difference']:.1e}{ties}\n"
         f"return of the policy {number_text(record['policy_return'])}, of the file by itself "
-        f"{number_text(record['file_return'])}"
+        f"{number_text(record['file_return'])}" + (f"\n{record['note']}" if record.get("note") else "")
     )
 
 
