@@ -27,6 +27,8 @@ from rl_training.types import ACTION_MASK, Algorithm, Batch, BoxSpec, Policy, Sp
 
 Learn = Callable[[Batch], UpdateResult]
 """`update` of an algorithm."""
+FITTING_A_MODEL: tuple[type[object], ...] = (MBPO, PETS)
+"""Algorithms whose updates also fit a model, on more than a batch of transitions."""
 MEGA = 1e6
 SHORT_ROLLOUT = 2
 """Steps of the rollout that is counted where no network has memory: each row costs the same."""
@@ -45,7 +47,7 @@ def network_cost(algorithm: Algorithm, spaces: Spaces, num_envs: int, num_steps:
 
     The algorithm has learnt from zeros afterwards: throw it away.
     """
-    if not isinstance(algorithm, OnPolicyAlgorithm | OffPolicyAlgorithm) or isinstance(algorithm, MBPO | PETS):
+    if isinstance(algorithm, FITTING_A_MODEL) or not isinstance(algorithm, OnPolicyAlgorithm | OffPolicyAlgorithm):
         return {}
     learn, policy = algorithm.update, algorithm.policy
     assert isinstance(policy, NetworkPolicy), "the package's own algorithms act with networks"

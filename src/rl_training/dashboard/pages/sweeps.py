@@ -108,7 +108,7 @@ def progress(sweep: Sweep, summary: Mapping[str, Any]) -> dict[str, Any]:
         if run["status"] == "finished" and isinstance(run.get("seconds"), int | float)
     ]
     left = len(sweep.members) - counts["finished"] - counts["failed"]
-    at_once = max(sweep.info.jobs, 1)
+    at_once = max(sweep.info.jobs or 1, 1)
     seconds = sum(done) / len(done) * left / at_once if done and left else None
     return {"counts": dict(counts), "members": len(sweep.members), "seconds_left": seconds}
 
