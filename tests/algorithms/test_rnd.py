@@ -25,6 +25,7 @@ from rl_training.config.loading import parse_config
 from rl_training.hparams import ppo
 from rl_training.hparams.exploration import ExplorationConfig
 from rl_training.jax.host import build_agent
+from rl_training.jax.runtime import start_with
 from rl_training.testing import check_algorithm
 from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec
 
@@ -238,4 +239,5 @@ def test_jax_refuses_it() -> None:
     with pytest.raises(
         ConfigError, match=r"hparams\.exploration is not available with backend: jax; use backend: torch"
     ):
+        start_with(1)
         build_agent(ctx, ppo.SPEC, ppo.PPOConfig(exploration=ExplorationConfig("rnd")))

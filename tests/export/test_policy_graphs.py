@@ -129,7 +129,9 @@ def policy_of(backend: str, case: Case) -> Policy:
     hparams = spec.hparams(**case.hparams)
     if backend == "jax":
         from rl_training.jax.host import build_agent
+        from rl_training.jax.runtime import start_with
 
+        start_with(1)  # as every run does: XLA's threads are settled before its first operation
         algorithm: Any = build_agent(ctx, spec, hparams)
     else:
         build = import_own(spec.build, "algorithm") if isinstance(spec.build, str) else spec.build

@@ -121,8 +121,8 @@ def test_commands_run(
         return
     if words[0] in ("train", "sweep", "tune") and "--help" not in words:
         words.append("--dry-run")
-    algo = words[1].partition("/")[0]
-    if words[0] == "train" and algo in algorithms.names() and builtin_spec(algo).kind == "offline":
+    algo = words[1].partition("/")[0] if words[0] == "train" else ""
+    if algo in algorithms.names() and builtin_spec(algo).kind == "offline":
         words += ["--dataset", str(recorded(load_config(words[1]).env_id, tmp_path))]
     assert main(words) == 0, capsys.readouterr().err
 

@@ -34,6 +34,7 @@ HARMLESS: frozenset[Path] = frozenset(
         ("name",),
         ("tags", "*"),
         ("device",),
+        ("dataset", "path"),  # columns of numbers, read without pickle
         ("logging", "info_keys", "*"),
         ("logging", "wandb", "project"),
         ("logging", "wandb", "tags", "*"),

@@ -41,7 +41,8 @@ def last_values(path: Path) -> dict[str, Any]:
 def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason: str) -> str:
     """The text that a user reads at the end of a run."""
     steps, elapsed = trainer.progress.env_steps, trainer.clock.elapsed
-    where = counted(trainer.progress)
+    where, axis = counted(trainer.progress), trainer.progress.axis
+    position = f"{trainer.progress.position:,} {axis.replace('_', ' ')}"
     lines = [
         f"{'stopped' if trainer.interrupted else 'finished'}: {reason}",
         f"  steps      {where} in {elapsed:.1f} s",
@@ -61,7 +62,7 @@ def summary_text(run: RunDir, trainer: Trainer, metrics: dict[str, Any], reason:
     lines.append(f"  time       {time_breakdown(trainer)}")
     lines.append(f"  run        {run.path}")
     if trainer.interrupted:
-        lines += [f"  saved      this step is saved ({where})", f"  next       {command(run, 'resume')}"]
+        lines += [f"  saved      this step is saved ({position})", f"  next       {command(run, 'resume')}"]
     else:
         lines.append(f"  next       {evaluate_next(run)}")
     return "\n".join(lines)

@@ -28,9 +28,9 @@ FIRST = (
     Entry("train", "runs.train", "train an agent from a preset, a file, or flags alone"),
     Entry("eval", "runs.eval", "score a trained agent, or every seed of a group, on fresh episodes"),
     Entry("resume", "runs.resume", "continue a stopped run, or the seeds of a group, exactly where they were"),
-    Entry("enjoy", "runs.enjoy", "watch a trained agent play, in a window or as a video"),
 )
 RUNS = (
+    Entry("enjoy", "runs.enjoy", "watch a trained agent play, in a window or as a video"),
     Entry("sweep", "many.sweep", "train many configs from one sweep file, each with several seeds"),
     Entry("tune", "many.tune", "search for good hyperparameters, scored over several seeds"),
     Entry("cluster up", "cluster.up", "start a Ray cluster of several nodes on this machine"),
