@@ -235,9 +235,9 @@ def test_settings_out_of_range_are_refused_by_name(changes: dict[str, Any]) -> N
 
 
 def test_jax_refuses_it() -> None:
+    start_with(1)
     ctx = BuildContext(NUMBERS, DiscreteSpec(2), 4)
     with pytest.raises(
         ConfigError, match=r"hparams\.exploration is not available with backend: jax; use backend: torch"
     ):
-        start_with(1)
         build_agent(ctx, ppo.SPEC, ppo.PPOConfig(exploration=ExplorationConfig("rnd")))
