@@ -25,9 +25,10 @@ NEVER = np.zeros(4, bool)
     ids=["live", "terminal", "time limit"],
 )
 def test_lambda_returns_with_a_discount_per_row(
-    discounts: tuple[float, ...], ends: jax.Array, expected: tuple[float, ...]
+    discounts: tuple[float, ...], ends: np.ndarray, expected: tuple[float, ...]
 ) -> None:
-    found = lambda_return(REWARDS, VALUES, NEVER, ends, gamma=jnp.array(discounts), gae_lambda=0.95)
+    rewards, values, terminated, ended = (jnp.asarray(row) for row in (REWARDS, VALUES, NEVER, ends))
+    found = lambda_return(rewards, values, terminated, ended, gamma=jnp.array(discounts), gae_lambda=0.95)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
