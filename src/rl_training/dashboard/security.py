@@ -105,7 +105,7 @@ class Guard:
         if method not in METHODS:
             return 405, "only GET, HEAD and POST are served"
         origin = headers.get("origin")
-        # a form of a page without referrers sends `null`; whoever logs in must know the token anyway
+        # a form of a page without referrers sends `null`; a login needs the token anyway
         is_form = origin == "null" and method == "POST" and path == LOGIN
         if origin is not None and not is_form and not same_origin(origin, headers["host"]):
             return 403, "requests of other origins are refused"

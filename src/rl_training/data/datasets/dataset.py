@@ -163,7 +163,7 @@ class Dataset:
 
     @property
     def sha256(self) -> str:
-        """One SHA-256 for all columns and the environment: equal for equal transitions, whoever stored them."""
+        """One SHA-256 for all columns and the environment: equal for equal transitions."""
         return combined(self.digests, self.info.env_id)
 
 

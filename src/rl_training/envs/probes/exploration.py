@@ -18,7 +18,7 @@ class DeepSea(gym.Env[Any, Any]):
     Each step sinks one row and moves left or right; right costs 0.01 / size and pays 1 from the bottom right corner.
     Which action means right differs from cell to cell, drawn once from `mapping_seed` (None: action 1 is right
     everywhere). The observation is the one-hot cell, all zeros after the last row. Random actions find the treasure
-    once in 2^size episodes, and whoever follows the rewards learns to go left.
+    once in 2^size episodes, and an agent that follows the rewards learns to go left.
     """
 
     def __init__(self, size: int = 10, mapping_seed: int | None = 0) -> None:
