@@ -18,8 +18,10 @@ export OMP_NUM_THREADS = 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
+ifndef PARALLEL
 .NOTPARALLEL:
-.PHONY: help install install-core train test test-slow check format lint type sizes bench bench-scores docs clean
+endif
+.PHONY: help install install-core train test test-alone test-slow check format lint type sizes bench bench-scores docs clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -46,8 +48,12 @@ train: $(CORE) ## train PPO on CartPole-v1 until it is solved
 	@echo "rl is in $(BIN): after 'source $(BIN)/activate' try 'rl eval latest', 'rl presets' and 'rl --help'"
 	@test -e "$(DEV)" || echo "'make install' adds videos, plots, JAX and what the tests need"
 
-test: lint type sizes ## lint, types, size hints and every fast test
+# The types are checked beside the tests that run alone: both need one core.
+test: lint sizes ## lint, types, size hints and every fast test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target PARALLEL=1 type test-alone
 	$(BIN)/pytest -q -m "not slow and not cluster and not browser" -n $(WORKERS) --dist worksteal
+
+test-alone: $(DEV) ## the fast tests that need a machine to themselves: a Ray cluster, a browser
 	$(BIN)/pytest -q -m "cluster and not slow" -p no:xdist tests/distributed
 	$(BIN)/pytest -q -m "browser and not slow" -p no:xdist tests/dashboard
 

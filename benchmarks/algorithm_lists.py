@@ -57,13 +57,14 @@ def recurrent_rows(settings: dict[str, Any], layers: list[int], memory: str) -> 
     before, behind = (f"{layers[0]} tanh, then ", f", then {layers[0]} tanh") if layers else ("", "")
     size = settings["memory"]
     return (
-        *same(rollout=per_rollout, epochs=f"{settings['num_epochs']} of {settings['num_minibatches']} minibatch"),
+        *same(rollout=per_rollout, epochs=f"{settings['num_epochs']} of {settings['num_minibatches']} minibatches"),
         ("networks of actor and critic", f"{before}{memory.upper()} of {size}", f"LSTM of {size}{behind}"),
-        *same(learning_rate="1e-3 to 0, linear", gamma=settings["gamma"], gae_lambda=settings["gae_lambda"]),
+        *same(learning_rate="2e-3 to 0, linear", gamma=settings["gamma"], gae_lambda=settings["gae_lambda"]),
         *same(clip_coef="0.2 to 0.002, linear", ent_coef=settings["ent_coef"]),
         ("value loss", "1 × ½ squared error", "0.5 × squared error"),
         *same(value_clipping="none", gradient_norm="0.5, of all gradients", Adam="eps 1e-5", time_limit="bootstrapped"),
-        ("sequences", "whole rollouts, memories recomputed", "from episode starts, padded; stored memories"),
+        *same(normalisation="observations and rewards"),
+        ("sequences", "32 steps, memories recomputed", "up to 128 steps, cut at episode starts; stored memories"),
         ("advantages", "per minibatch", "per minibatch"),
         ("first weights of the memories", "orthogonal, biases 0", "uniform"),
     )

@@ -93,22 +93,29 @@ def cpu_share(process: psutil.Process, seconds: float) -> float:
     return (cpu(process) - before) / (time.perf_counter() - begun)
 
 
-def first_paint(address: str, total: int) -> float:
-    """Seconds from the request until the rows of the table are in the document, in a browser that knows nothing."""
+@contextmanager
+def logged_in(address: str) -> Iterator[Any]:
+    """An empty page of a new browser that has the cookie."""
     from playwright.sync_api import sync_playwright
 
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         page = browser.new_page()
-        page.goto(address)  # login; the measured request has the cookie, as every later one has
+        page.goto(address)
         page.goto("about:blank")
+        yield page
+        browser.close()
+
+
+def first_paint(address: str, total: int) -> float:
+    """Seconds from the request until the rows of the table are in the document, in a browser that knows nothing."""
+    with logged_in(address) as page:
         begun = time.perf_counter()
         page.goto(address.partition("/login")[0] + "/?view=runs", wait_until="commit")
         page.locator("table.runs tbody tr[data-key]").first.wait_for()
         seconds = time.perf_counter() - begun
         assert f"{total:,} of {total:,} runs" in page.locator(".count").inner_text()
-        browser.close()
     return seconds
 
 
@@ -194,6 +201,29 @@ def live_runs(count: int, seconds: float) -> float:
                 lock.release()
 
 
+def drawn_after(repeats: int) -> list[float]:
+    """Seconds from the moment a row is in the log until it is in the plot of an open page."""
+    lines = "(document.querySelector('.panels')?.panels.panels[0].lines || []).map((line) => Math.max(...line.x))"
+    found: list[float] = []
+    with tempfile.TemporaryDirectory() as name:
+        run = make_run(Path(name), 0, dump_yaml(TrainConfig()), status="running")
+        (run / "logs" / "metrics.jsonl").write_text("".join(map(row, range(500))))
+        RunIndex(name).rebuild()
+        with RunDir(run).lock(), server(Path(name)) as (_, address, _), logged_in(address) as page:
+            page.goto(address.partition("/login")[0] + "/?view=runs&draw=runs&panel=train/approx_kl")
+            for step in range(500, 501 + repeats):
+                while page.evaluate(lines) != [(step - 1) * 256]:
+                    page.wait_for_timeout(10)
+                page.wait_for_timeout(700 + 130 * (step % 7))  # rows come at any moment between two looks
+                with open(run / "logs" / "metrics.jsonl", "a") as log:
+                    log.write(row(step))
+                begun = time.perf_counter()
+                while page.evaluate(lines) != [step * 256]:
+                    page.wait_for_timeout(10)
+                found.append(time.perf_counter() - begun)
+    return found
+
+
 def drain(stream: Any) -> None:
     try:
         while stream.read1(2**16):
@@ -222,6 +252,7 @@ def main() -> None:
     line("100 curves of 10,000 points, again: CPU", found["warm"], "s", "0.3")
     shares = [live_runs(50 // (5 if arguments.quick else 1), 3.0 if arguments.quick else 20.0) for _ in range(repeats)]
     line("50 live runs, a row per second each, one core", shares, "%", "10")
+    line("a new row of a run: logged to drawn", drawn_after(2 * repeats), "s", "2")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ ENVIRONMENTS = {
         ("rejax==0.1.3", "gymnax==0.0.9", "sbx-rl==0.28.0"),
         ("torch", "jax", "jaxlib", "numpy", "gymnasium"),
     ),
+    ".venv-peers-offline": Environment(("d3rlpy==2.8.1",), ("torch",)),
 }
 
 

@@ -38,7 +38,7 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
             "total_timesteps": settings["total_timesteps"],
             "num_eval_episodes": 0,
             "checkpoint_frequency": 0,
-            "num_threads": 1,
+            "num_threads": settings.get("threads", 1),
         },
         "logging": {"terminal": False, "tensorboard": False},
         "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],

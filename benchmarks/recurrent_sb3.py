@@ -1,4 +1,4 @@
-"""Contestant: RecurrentPPO of sb3-contrib on CartPole without velocities, without evaluation and checkpoints.
+"""Contestant: RecurrentPPO of sb3-contrib on CartPole without velocities, no evaluation, no checkpoints.
 
     python benchmarks/recurrent_sb3.py '{"env_id": "CartPole-v1", "num_envs": 8, ...}'      # in the peers' environment
 
@@ -18,6 +18,7 @@ from ppo_sb3 import Laps, ppo_arguments
 from sb3_contrib import RecurrentPPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
 
 EPISODES, SEED = 100, 10_000
 
@@ -38,7 +39,10 @@ class Positions(gym.ObservationWrapper):
 def main() -> None:
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(1)
-    env = make_vec_env(settings["env_id"], settings["num_envs"], settings["seed"], wrapper_class=Positions)
+    env = VecNormalize(
+        make_vec_env(settings["env_id"], settings["num_envs"], settings["seed"], wrapper_class=Positions),
+        gamma=settings["gamma"],
+    )
     network = {
         "net_arch": settings["hidden_dims"],  # behind the memory
         "lstm_hidden_size": settings["memory"],
@@ -49,7 +53,10 @@ def main() -> None:
     model = RecurrentPPO("MlpLstmPolicy", env, **arguments)
     laps = Laps(settings["warmup"])
     model.learn(settings["total_timesteps"], callback=laps)
-    judge = make_vec_env(settings["env_id"], 10, SEED, wrapper_class=Positions)
+    judge = VecNormalize(
+        make_vec_env(settings["env_id"], 10, SEED, wrapper_class=Positions), training=False, norm_reward=False
+    )
+    judge.obs_rms = env.obs_rms
     returns, _ = evaluate_policy(model, judge, EPISODES, deterministic=True, return_episode_rewards=True)
     print(json.dumps({**laps.watch.result(), "score": float(np.mean(returns))}))
 

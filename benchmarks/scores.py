@@ -27,6 +27,7 @@ from typing import Any
 import beside_sb3
 import beside_sb3_page
 import numpy as np
+import offline_page
 from peers import peers_python
 
 from rl_training.experiments.analysis.statistics import iqm
@@ -50,6 +51,7 @@ GOALS: dict[str, tuple[str, float | None]] = {
     "ppo/mountaincar_continuous": ("every seed >= 85", 85.0),
     "ppo/lunarlander": ("every seed >= 200", 200.0),
     "a2c/cartpole": ("every seed >= 475", 475.0),
+    "impala/cartpole": ("every seed >= 475", 475.0),
     "reinforce/cartpole": ("every seed >= 475", 475.0),
     "dqn/cartpole": ("every seed >= 475, mean >= 490", 475.0),
     "dqn/mountaincar": ("every seed >= -120", -120.0),
@@ -63,7 +65,7 @@ GOALS: dict[str, tuple[str, float | None]] = {
     "ppo/cartpole_no_velocity": ("every seed >= 450", 450.0),
     "ppo/minigrid_doorkey": ("every seed >= 0.9", 0.9),
     "ppo/minigrid_memory": ("0.2 above the same network without memory", None),
-    "ppo/pong_small": ("best seed >= 10", None),
+    "ppo/pong_quick": ("best seed >= 10", None),
     "ppo/halfcheetah": ("not below Stable-Baselines3's", None),
     "td3/halfcheetah": ("not below Stable-Baselines3's", None),
     "sac/hopper": ("not below Stable-Baselines3's", None),
@@ -77,7 +79,7 @@ JAX_PRESETS = (
     "dqn/mountaincar", "pqn/cartpole", "sac/pendulum", "td3/pendulum", "ppo/lunarlander", "dqn/lunarlander",
 )  # fmt: skip
 """What is compiled from end to end, and two that play Gymnasium's environment in the host lane."""
-LONG = ("ppo/minigrid_memory", "ppo/pong_small")
+LONG = ("ppo/minigrid_memory", "ppo/pong_quick")
 """Hours each: run by name only."""
 TORCH_PRESETS = tuple(preset for preset in GOALS if preset not in (*LONG, "pqn/cartpole"))  # PQN is there in JAX only
 DIGITS = {"ppo/minigrid_doorkey": 2, "ppo/minigrid_memory": 2}
@@ -174,6 +176,7 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any], compiled: dict[str
     if any(preset in scores for preset in peers):
         lines += beside_peers(scores, peers)
     lines += beside_sb3_page.section(beside_sb3.read_rows())
+    lines += offline_page.section(offline_page.read_rows())
     shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]
     lines += [f"![Learning curves](assets/{name})\n" for name in shown]
     PAGE.write_text("\n".join(lines))

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
         register_optimizer,
         register_wrapper,
     )
-    from rl_training.trainer import TrainResult, resume, train, train_ppo
+    from rl_training.trainer import DistributedTrainer, TrainResult, resume, train, train_ppo
     from rl_training.training.callbacks import Callback
     from rl_training.training.env_runner import EnvRunner
 
 _HOME = {
     "BaseAlgorithm": "algorithms.base",
     "Callback": "training.callbacks",
+    "DistributedTrainer": "trainer",
     "EnvRunner": "training.env_runner",
     "TrainConfig": "config",
     "TrainResult": "trainer",
@@ -65,6 +66,7 @@ _HOME = {
 __all__ = [
     "BaseAlgorithm",
     "Callback",
+    "DistributedTrainer",
     "EnvRunner",
     "TrainConfig",
     "TrainResult",

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from rl_training.config.networks import actor_space
 from rl_training.config.schema import NetworkConfig
 from rl_training.guards import Guard
 from rl_training.seeding import Streams
 from rl_training.types import Progress, SpaceSpec
+
+T = TypeVar("T")
+
+
+class Shards(Protocol):
+    """The shards that batches are split into (`training.shards`): those of this process, and the way to the others.
+
+    Every process of a run calls the methods in the same order; all of them get the same answers.
+    """
+
+    @property
+    def count(self) -> int:
+        """Shards of the run."""
+
+    @property
+    def own(self) -> range:
+        """Shards of this process."""
+
+    def gathered(self, own: Sequence[T]) -> list[T]:
+        """Something small of every shard, in their order, from that of each shard of this process."""
+
+    def gathered_tensors(self, own: Sequence[Any]) -> Sequence[Any]:
+        """The same for float tensors that have one shape in all shards."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +53,11 @@ class BuildContext:
     normalize_reward: bool = False
     guard: Guard = field(default_factory=Guard)
     """Stops a gradient that is not finite: see `rl_training.guards`."""
+    num_agents: int = 1
+    """Agents that the policy plays in each environment; agent a of environment n is row n * num_agents + a, and
+    `num_envs` counts rows."""
+    shards: Shards | None = None
+    """Set if batches come in shards (`training.shards`); see `rl_training.algorithms.sharding`."""
 
     @property
     def actor_space(self) -> SpaceSpec:

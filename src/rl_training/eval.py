@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, eval_env_maker, need_env_fn
 from rl_training.assembly.exporting import FORMATS, ExportReport, Playing, export_policy, files_of
 from rl_training.assembly.lanes import check_supported
+from rl_training.assembly.multi_agent.matches import opponent_of, player_of
 from rl_training.build_context import BuildContext
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck, fitting
@@ -32,9 +34,11 @@ from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
 from rl_training.training.evaluation import EnvMaker, evaluate_policy, stack_obs
+from rl_training.training.league.matches import Games, play_match
+from rl_training.training.league.person import Ask, Tell, games_of_a_person
 from rl_training.training.offline.recording import Amount, Behaviour, record_episodes
 from rl_training.trust.consent import current, scope
-from rl_training.types import Array, ConfigError, DictSpec, Dream, Obs, Policy
+from rl_training.types import REWARD, Array, ConfigError, DictSpec, Dream, JointSpec, Obs, Policy
 from rl_training.version import __version__
 
 GREEDY = Behaviour()
@@ -73,17 +77,20 @@ class SavedPolicy:
             f"observations {describe(self.observation_space)}, actions {describe(self.action_space)})"
         )
 
-    def predict(self, obs: Any, deterministic: bool = True) -> Array:
+    def predict(self, obs: Any, deterministic: bool = True, reward: Any = None) -> Array:
         """The action for one observation, or actions for a batch of them (an extra first axis).
 
         A policy with memory remembers between calls, row by row; call `reset` when an episode starts. A batch of
         another size starts anew. Observations that only critics see may be left out: they change no action.
+        `reward` is what the last action of each row was rewarded with, for a policy that aims at a return (dt).
         ObservationError where an observation is not of the space that the policy was trained on.
         """
         rows, single = as_batch(obs, self.observation_space, self._unseen)
         count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
         if len(self._is_first) != count:
             self._carry, self._is_first = self.policy.initial_carry(count), np.ones(count, bool)
+        if reward is not None and REWARD in self._carry:
+            self._carry[REWARD] = np.broadcast_to(np.asarray(reward, np.float32), (count,)).copy()
         result = self.policy.act(rows, self._carry, self._is_first, self._rng, deterministic=deterministic)
         self._carry, self._is_first = result.carry, np.zeros(count, bool)
         return result.env_actions[0] if single else result.env_actions
@@ -131,6 +138,8 @@ class SavedPolicy:
         if kind not in FORMATS:
             raise ConfigError(f"a policy is written as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not '{kind}'")
         cfg = self.config
+        if isinstance(self.observation_space, JointSpec):
+            raise ConfigError("a policy of several agents is not exported: a file holds the policy of one; use predict")
         files = files_of(self.policy, cfg.algo, kind, self.description())
         playing = Playing(eval_env_maker(cfg, env_fn), episodes or cfg.training.num_eval_episodes or 10, cfg.seed)
         with scope(self._consent):
@@ -212,6 +221,7 @@ def evaluate(
     num_envs: int | None = None,
     video: str | Path | None = None,
     window: bool = False,
+    opponent: str | None = None,
     env_fn: EnvFn | None = None,
     output_dir: str | Path = "runs",
     allow_changed_config: bool = False,
@@ -221,7 +231,8 @@ def evaluate(
 
     `run` is a path, or a name inside `output_dir`; `video` the folder that a film of one episode is written to, or the
     file itself where it ends in .mp4; with `window` the episodes are shown on the screen, one after the other.
-    `allow_changed_config` and `trust_plugins` are those of `load`.
+    `opponent` is for games: a rule or another run, played from every seat in turn, and the record has wins, draws and
+    losses. `allow_changed_config` and `trust_plugins` are those of `load`.
     """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, not {episodes}")
@@ -241,15 +252,14 @@ def evaluate(
             return env
 
         seed = cfg.seed if seed is None else seed
-        result = evaluate_policy(
-            saved.policy,
-            checked,
-            episodes=episodes,
-            seed=seed,
-            deterministic=not stochastic,
-            num_envs=1 if window else num_envs,
-            record=video is not None,
-        )
+        games = Games(episodes, seed, not stochastic, 1 if window else num_envs, video is not None)
+        match: dict[str, Any] = {}
+        if opponent is None:
+            result = evaluate_policy(saved.policy, checked, **asdict(games))
+        else:
+            spaces = saved.observation_space, saved.action_space
+            against = opponent_of(opponent, spaces, partial(_policy_of, output_dir, trust_plugins))
+            result, match = play_match(saved.policy, checked, against, games, cfg.env_id)
     record: dict[str, Any] = {
         "run": str(directory.path),
         "checkpoint": str(checkpoint),
@@ -260,6 +270,7 @@ def evaluate(
         **result.metrics(),
         "returns": result.returns.tolist(),
         "lengths": result.lengths.tolist(),
+        **match,
     }
     if video is not None:
         from rl_training.logging.video import write_video
@@ -268,6 +279,43 @@ def evaluate(
         path = path if path.suffix == ".mp4" else path / f"eval_step_{saved.env_steps:012d}.mp4"
         record["video"] = str(write_video(path, result.frames, fps=result.fps))
     return record
+
+
+def _policy_of(output_dir: str | Path, trust_plugins: bool, run: str) -> tuple[Policy, Spaces]:
+    """The policy of another run, and its spaces."""
+    saved = load(run, output_dir=output_dir, trust_plugins=trust_plugins)
+    return saved.policy, (saved.observation_space, saved.action_space)
+
+
+def play(
+    run: str | Path,
+    ask: Ask,
+    tell: Tell,
+    *,
+    checkpoint: str | int = "latest",
+    seat: str | None = None,
+    games: int = 1,
+    seed: int = 0,
+    stochastic: bool = False,
+    env_fn: EnvFn | None = None,
+    output_dir: str | Path = "runs",
+    allow_changed_config: bool = False,
+    trust_plugins: bool = False,
+) -> list[float]:
+    """A person plays against the policy of a run, which has all other seats: `play(run, input, print)`.
+
+    Returns the person's scores, 1, 0.5 or 0, of the games that were played to their end.
+    """
+    directory = RunDir.open(run, output_dir)
+    need_env_fn(directory.path, directory.config(secrets=False), env_fn, "play")
+    to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None)
+    with to_run as cfg, pinned_threads(cfg.training.num_threads, cfg.backend):
+        saved = _load(directory, cfg, checkpoint, env_fn, allow_changed_config)
+        env = eval_env_maker(cfg, env_fn)(0)
+        try:
+            return games_of_a_person(env, player_of(saved.policy, greedy=not stochastic), seat, games, seed, ask, tell)
+        finally:
+            env.close()
 
 
 def export(
@@ -344,6 +392,8 @@ def _recorded(
     env.close()
     if isinstance(spaces[1], DictSpec):
         raise ConfigError(f"environment '{cfg.env_id}' has a Dict action space, which no dataset holds")
+    if isinstance(spaces[0], JointSpec):
+        raise ConfigError(f"environment '{cfg.env_id}' has several agents; a dataset holds the episodes of one")
     chance = RandomAgent(BuildContext(*spaces), RandomConfig())
     acting: Policy = chance if policy is None else policy
     info = DatasetInfo(

@@ -276,6 +276,27 @@ class Registry:
         return f"known: {', '.join(self.names())}; " if self._entries else ""
 
 
+class RuleRegistry(Registry):
+    """Rules of games: built-in ones by name, functions of yours as "rule:package.module:function"."""
+
+    PREFIX = "rule:"
+
+    def is_foreign(self, name: str) -> bool:
+        return super().is_foreign(name.removeprefix(self.PREFIX))
+
+    def is_rule(self, name: str) -> bool:
+        """Whether a text names a rule: a registered one, or one of yours."""
+        return name in self or name.startswith(self.PREFIX)
+
+    def get(self, name: str) -> Any:
+        if not self.is_rule(name):
+            raise ConfigError(
+                f"unknown rule '{name}'{did_you_mean(name, self.names())} ({self.known()}your own: "
+                "'rule:package.module:function')"
+            )
+        return super().get(name.removeprefix(self.PREFIX))
+
+
 class RegistryView(Mapping[str, Any]):
     """A registry as a read-only mapping: names to parts, each imported when it is first asked for.
 
@@ -305,9 +326,10 @@ class RegistryView(Mapping[str, Any]):
 
 
 ALGORITHMS = (
-    *("random", "constant", "reinforce", "a2c", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq"),
+    *("random", "constant", "reinforce", "a2c", "impala", "ppo", "pqn", "dqn", "ddpg", "td3", "sac", "crossq"),
     *("pets", "mbpo", "dreamer", "planet", "dynamics"),
-    *("bc", "td3_bc", "iql"),
+    *("bc", "td3_bc", "iql", "cql", "rebrac", "awac", "dt"),
+    *("ippo", "mappo", "vdn", "qmix", "pqn_vdn"),
 )
 algorithms = Registry(
     "algorithm",
@@ -337,6 +359,13 @@ environments = Registry(
         "RLJax/Catch-v0": "rl_training.jax.envs.catch:Catch",
         "RLJax/FourRooms-v0": "rl_training.jax.envs.four_rooms:FourRooms",
         "RLJax/DeepSea-v0": "rl_training.jax.envs.deep_sea:DeepSea",
+    },
+)
+rules = RuleRegistry(
+    "rule",
+    {
+        name: f"rl_training.envs.games.rules:{name}"
+        for name in ("random", "perfect_tictactoe", "connect_four_lookahead")
     },
 )
 wrappers = Registry(

@@ -31,6 +31,12 @@ def reset_seed(seed: int, env_index: int, reset_count: int) -> int:
     return int(words[0]) >> 1
 
 
+def shard_stream(seed: int, name: str, shard: int, number: int) -> np.random.Generator:
+    """The generator of one shard for one update, which needs no state: it follows from the number of the update."""
+    words = [seed, _word(name), shard, number + 1]  # + 1 as above
+    return np.random.default_rng(np.random.SeedSequence(words))
+
+
 def episode_seed(seed: int, episode: int) -> int:
     """The reset seed of evaluation episode k, whatever the number of environments it is spread over."""
     return int(np.random.SeedSequence([seed, _word("eval"), episode]).generate_state(1)[0]) >> 1
@@ -51,11 +57,13 @@ def episode_streams(seed: int, episode: int) -> tuple[int, np.random.Generator]:
 class Streams:
     """The random streams of one run, by name: `ctx.streams("init")`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, prefix: str = "") -> None:
         self.seed = seed
+        self.prefix = prefix
+        """Put in front of every name: one of several policies has streams of its own."""
 
     def __call__(self, name: str, index: int = 0) -> np.random.Generator:
-        return stream(self.seed, name, index)
+        return stream(self.seed, self.prefix + name, index)
 
 
 def generator_state(rng: np.random.Generator) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from signal import Signals
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rl_training.assembly.algorithm import resolve_algorithm
-from rl_training.assembly.build import build_trainer
 from rl_training.assembly.callbacks import speaks
+from rl_training.assembly.data_parallel.joining import GoAhead, build_together, follow, hint_at_gpus, join_ranks
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, need_env_fn
 from rl_training.assembly.resuming import record_changes, record_damage, record_first_budget
@@ -33,6 +34,7 @@ from rl_training.config.loading import (
     resolve_mapping,
 )
 from rl_training.config.schema import PartConfig, TrainConfig
+from rl_training.data.datasets.environment import with_environment
 from rl_training.envs.watch import EnvWatch
 from rl_training.monitoring.alerts import MonitorCallback
 from rl_training.runs import index
@@ -44,18 +46,21 @@ from rl_training.runs.redaction import with_secrets
 from rl_training.runs.spaces import check_spaces, read_spaces, save_spaces
 from rl_training.system.error_text import describe
 from rl_training.system.file_systems import host_name
+from rl_training.system.launch import launched
 from rl_training.system.offspring import Offspring
 from rl_training.system.signals import StopSignals, requeue_under_slurm
 from rl_training.system.terminal_text import printable
 from rl_training.training.callbacks import HandlesFailure, PauseCallback
 from rl_training.training.loop import Trainer
 from rl_training.training.off_policy import OffPolicyTrainer
+from rl_training.training.offline.online import OnlineTrainer
 from rl_training.training.summary import final_metrics, finished_text, summary_text
-from rl_training.trust.consent import Consent, given_by_user
-from rl_training.types import CheckpointError, ConfigError, RLTrainingError
+from rl_training.trust.consent import Consent, current, given_by_user
+from rl_training.types import CheckpointError, ConfigError, FollowedError, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
+    from rl_training.distributed.ranks import Ranks
 
 ConfigLike = TrainConfig | ResolvedConfig | str | Path | Mapping[str, Any]
 PAUSED_CODE = 75
@@ -82,6 +87,7 @@ def train(
     *,
     callbacks: Sequence[Any] = (),
     init_from: str | None = None,
+    init_policy_only: bool = False,
     source: str | None = None,
     argv: Sequence[str] = (),
     group: str | None = None,
@@ -96,7 +102,9 @@ def train(
     `fields` change the config, by short form (`seed=3, total_timesteps=10_000`), section (`env={"num_envs": 8}`) or
     dotted path (`**{"hparams.clip_coef": 0.1}`). `env_fn` makes your environment without registering it, `callbacks`
     are objects of yours, or names and mappings as in a config; both must be given again to a resume.
-    `init_from` is "RUN[:STEP]": start from that run's policy, or with algo dynamics learn from its replay rows.
+    `init_from` is "RUN[:STEP]": start from that run's policy, or with algo dynamics learn from its replay rows. Where
+    an offline algorithm goes on in an environment (`dataset.online_share`), critics, optimisers and normaliser come
+    along too, unless `init_policy_only`.
     `group` and `sweep` name what the run belongs to, `run_name` its directory, `source` and `argv` are recorded.
     `pause_at` saves and stops the run at this many env steps, from where `resume` goes on to its budget. `signals`
     stops a run in a thread.
@@ -106,26 +114,41 @@ def train(
     if env_fn is not None:
         check_env_fn(env_fn)
         resolved = resolved.with_values({"env_id": env_fn_id(env_fn)})
+    resolved = with_environment(resolved)
     check_name(resolved.config.name)
     cfg = with_secrets(resolved.config)
-    threads = pinned_threads(cfg.training.num_threads, cfg.backend)
-    with given_by_user(), supervised(signals) as signals, threads, closing(build_trainer(cfg, env_fn)) as trainer:
+    ranks, threads = join_ranks(cfg), pinned_threads(cfg.training.num_threads, cfg.backend)
+    with (
+        given_by_user(),
+        supervised(signals) as signals,
+        threads,
+        closing(build_together(cfg, env_fn, ranks)) as trainer,
+    ):
+        if ranks is not None and not ranks.leads:
+            return cast(TrainResult, follow(trainer, signals))
+        if hint := hint_at_gpus(cfg, argv):
+            show(hint, cfg)
         users = user_parts(cfg, objects, env_fn)
         if init_from is not None:
-            warm_start(trainer, cfg, init_from)
+            warm_start(trainer, cfg, init_from, policy_only=init_policy_only)
         directory = RunDir.create(
             resolved, source=source, argv=argv, parent=init_from, group=group, sweep=sweep, name=run_name
         )
         with directory.lock():
+            if init_policy_only:
+                directory.update_info(init_policy_only=True)
             if objects:
                 directory.update_info(callbacks=[object_name(item) for item in objects])
-            return execute(trainer, cfg, directory, env_fn, users, signals, pause_at=pause_at)
+            result = execute(trainer, cfg, directory, env_fn, users, signals, pause_at=pause_at)
+        trainer.conclude(result)
+        return result
 
 
 def resume(
     run: str | Path,
     *,
     total_timesteps: int | None = None,
+    runners: int | None = None,
     env_fn: EnvFn | None = None,
     callbacks: Sequence[Any] = (),
     output_dir: str | Path = "runs",
@@ -138,14 +161,18 @@ def resume(
     """Go on with a run from its newest sound checkpoint, as if it had never stopped.
 
     `run` is a path, or a name inside `output_dir`. `total_timesteps` is the run's new budget from now on; a run that is
-    finished goes on only with one. `env_fn` and callback objects are those that the run was trained with. A config that
-    was edited since the checkpoint was saved, or the checkpoint of another run, is refused unless
-    `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for; `consent` is
-    that of the sweep to which the run belongs, given where the sweep was made. `pause_at` is as for `train`.
+    finished goes on only with one; `runners` is its new number of runners (`env.collector: ray`). `env_fn` and callback
+    objects are those that the run was trained with. A config that was edited since the checkpoint was saved, or the
+    checkpoint of another run, is refused unless `allow_changed_config`. `trust_plugins` agrees to the code that a run
+    which was not made here asks for; `consent` is that of the sweep to which the run belongs, given where the sweep was
+    made. `pause_at` is as for `train`.
     """
     directory = RunDir.open(run, output_dir)
+    ranks = None if launched().ranks == 1 else join_ranks(directory.config(secrets=False))
+    if ranks is not None and not ranks.leads:
+        return follow_resumed(directory, ranks, env_fn, signals)
     to_run = directory.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None, consent=consent)
-    with to_run as cfg, supervised(signals) as signals, directory.lock():
+    with leading(ranks), to_run as cfg, supervised(signals) as signals, directory.lock():
         need_env_fn(directory.path, cfg, env_fn, "resume")
         sealing = SealCheck(Seal.of(directory), allow_changed_config)
         CheckpointManager(directory.path, sealing=sealing).check_seal()
@@ -161,7 +188,11 @@ def resume(
         if total_timesteps is not None and cfg.training.total_updates is not None:
             raise ConfigError("an offline run counts updates: it cannot go on to another number of env steps")
         cfg = with_budget(cfg, total_timesteps or recorded.get("total_timesteps") or cfg.training.budget)
-        with pinned_threads(cfg.training.num_threads, cfg.backend), closing(build_trainer(cfg, env_fn)) as trainer:
+        cfg = with_runners(cfg, runners or recorded.get("runners"))
+        if ranks is not None:
+            ranks.tell(GoAhead(current(), cfg.training.budget))
+        threads = pinned_threads(cfg.training.num_threads, cfg.backend)
+        with threads, closing(build_together(cfg, env_fn, ranks)) as trainer:
             users = user_parts(cfg, callbacks, env_fn)
             match_spaces(trainer, directory)
             if recorded.get("parent") and isinstance(trainer, OffPolicyTrainer) and learns_from_given_rows(cfg):
@@ -169,10 +200,38 @@ def resume(
             record_first_budget(directory, first)
             if total_timesteps is not None:
                 directory.update_info(total_timesteps=total_timesteps)
+            if runners is not None:
+                directory.update_info(runners=runners)
             start: Start = "resumed" if total_timesteps is None else "extended"
-            return execute(
+            result = execute(
                 trainer, cfg, directory, env_fn, users, signals, start=start, sealing=sealing, pause_at=pause_at
             )
+            trainer.conclude(result)
+            return result
+
+
+def follow_resumed(directory: RunDir, ranks: Ranks, env_fn: EnvFn | None, signals: StopSignals | None) -> TrainResult:
+    """Take part in a run that the first process of torchrun resumes, once it says so."""
+    go_ahead: GoAhead | None = ranks.tell()
+    if go_ahead is None:
+        raise FollowedError("the first process of the run could not resume it")
+    to_run = directory.to_run(env_given=env_fn is not None, consent=go_ahead.consent)
+    with to_run as cfg, supervised(signals) as signals:
+        cfg = with_budget(cfg, go_ahead.budget)
+        threads = pinned_threads(cfg.training.num_threads, cfg.backend)
+        with threads, closing(build_together(cfg, env_fn, ranks)) as trainer:
+            return cast(TrainResult, follow(trainer, signals))
+
+
+@contextmanager
+def leading(ranks: Ranks | None) -> Iterator[None]:
+    """Around what the first process does: if it fails before the others are told what to do, they are told to end."""
+    try:
+        yield
+    except BaseException:
+        if ranks is not None:
+            ranks.give_up()
+        raise
 
 
 def with_budget(cfg: TrainConfig, total_timesteps: int) -> TrainConfig:
@@ -180,6 +239,11 @@ def with_budget(cfg: TrainConfig, total_timesteps: int) -> TrainConfig:
     axis = "total_timesteps" if cfg.training.total_updates is None else "total_updates"
     budget: dict[str, Any] = {axis: total_timesteps}
     return replace(cfg, training=replace(cfg.training, **budget, eval_frequency=cfg.training.eval_steps))
+
+
+def with_runners(cfg: TrainConfig, runners: int | None) -> TrainConfig:
+    """A config with another number of runners, which changes nothing but the speed of the run."""
+    return cfg if runners is None else replace(cfg, env=replace(cfg.env, runners=runners))
 
 
 @contextmanager
@@ -217,6 +281,7 @@ def execute(
     try:
         record_start(trainer, cfg, directory)
         signals.bind(lambda why: trainer.request_stop(why, interrupted=True))
+        trainer.hear_signals(lambda name: signals.receive(Signals[name]))
         pause = PauseCallback(total if pause_at is None else pause_at)
         reason = trainer.run(total, [*run.callbacks, pause])
         signals.mark_saved()
@@ -237,6 +302,8 @@ def record_start(trainer: Trainer, cfg: TrainConfig, directory: RunDir) -> None:
     now: dict[str, Any] = {"exact": exact, "logs_intact": intact, "budgets": budgets_json(trainer.budgets)}
     if trainer.progress.axis != "env_steps":
         now["axis"] = trainer.progress.axis
+    if cfg.training.shards > 1:
+        now["ranks"] = trainer.num_ranks
     place = os.environ.get(WHERE_VARIABLE) or f"{host_name()}:{os.getpid()}"
     directory.update_info(status="running", ended=None, exit_code=None, threads=threads_of(cfg), where=place, **now)
     index.record(directory.path)
@@ -289,7 +356,7 @@ def restore(run: Run, cfg: TrainConfig, directory: RunDir) -> list[Budget]:
     if not manager.steps() and not (directory.logs / "metrics.jsonl").stat().st_size:
         # ended before the checkpoint of step 0 was there, so the beginning is where it was
         if parent := directory.info().get("parent"):
-            warm_start(trainer, cfg, parent)
+            warm_start(trainer, cfg, parent, policy_only=bool(directory.info().get("init_policy_only")))
         logger.cut_all()
         directory.rewind(0)
         logger.message("resumed from the beginning: the run had no checkpoint yet")
@@ -343,6 +410,37 @@ def train_ppo(
     )
 
 
+class DistributedTrainer:
+    """Trains one run from a script that torchrun starts in several processes, each of which learns from some shards.
+
+        trainer = DistributedTrainer("ppo/cartpole", training={"shards": 4})
+        trainer.setup_distributed()
+        result = trainer.train()  # in every process; the first one writes the run directory
+
+    `cfg`, `env_fn` and `fields` are those of `train`. Any number of processes that divides `training.shards` gives the
+    same run, bit for bit; without torchrun it is one. `torchrun --nproc-per-node 4 -m rl_training train ppo/cartpole
+    --training.shards 4` does the same without a script.
+    """
+
+    def __init__(self, cfg: ConfigLike, env_fn: EnvFn | None = None, **fields: Any) -> None:
+        self.resolved = resolved_config(cfg, fields)
+        self.env_fn = env_fn
+
+    def setup_distributed(self) -> Ranks:
+        """Join the other processes; says which of them this one is. `train` and `resume` do it by themselves."""
+        from rl_training.distributed.ranks import setup_distributed
+
+        return setup_distributed(self.resolved.config.training.shards, self.resolved.config.device)
+
+    def train(self, **options: Any) -> TrainResult:
+        """Train in a new run directory; every process returns the result. `options` are those of `train`."""
+        return train(self.resolved, self.env_fn, **options)
+
+    def resume(self, run: str | Path, **options: Any) -> TrainResult:
+        """Go on with a run, with any number of processes. `options` are those of `resume`."""
+        return resume(run, env_fn=self.env_fn, **options)
+
+
 # -- what callers give ------------------------------------------------------------------------------------------------
 
 
@@ -380,11 +478,27 @@ def show(text: str, cfg: TrainConfig) -> None:
         sys.stdout.flush()
 
 
-def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str) -> None:
+def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str, *, policy_only: bool = False) -> None:
     """Load the policy of another run, its newest or the given step, or its replay rows where the algorithm learns from
-    those; everything else starts fresh."""
+    those; everything else starts fresh. An offline run that goes on in an environment is loaded whole, unless
+    `policy_only`."""
     start = parse_run_step(init_from)
     source = RunDir.open(start.run, cfg.output_dir)
+    if isinstance(trainer, OnlineTrainer) and not policy_only:
+        algo = source.config(secrets=False).algo
+        if algo != cfg.algo:
+            raise ConfigError(
+                f"--init-from {init_from} is a run of '{algo}', whose critics do not fit '{cfg.algo}': take --algo "
+                f"{algo}, or give --init-policy-only"
+            )
+        saved = CheckpointManager(source.path).load(start.checkpoint, parts={"policy", "algorithm"}).parts
+        with fitting(f"--init-from {init_from}: that run", "it needs the networks and the spaces of that run"):
+            trainer.take_from(saved["policy"], saved["algorithm"])
+        return
+    if policy_only and not isinstance(trainer, OnlineTrainer):
+        raise ConfigError(
+            "--init-policy-only is for offline algorithms that go on in an environment; others take the policy"
+        )
     if isinstance(trainer, OffPolicyTrainer) and learns_from_given_rows(cfg):
         try:
             trainer.learn_from(CheckpointManager(source.path).load(start.checkpoint, {"buffer"}).parts["buffer"])

@@ -35,6 +35,11 @@ ACTING_POLICY = "acting_policy"
 it. Log-probabilities of the actions are to be taken from it."""
 CRITIC_STATE = "critic_state"
 """Reserved observation key that only critics see: what training knows and acting must do without."""
+AGENT_ID = "agent_id"
+"""Reserved observation key: the number of an agent among those that its policy plays."""
+REWARD = "reward"
+"""Reserved key of a carry: where a policy has it, whoever steps the environments writes there what the last step was
+rewarded with, before the next action is asked for."""
 RESTART_INFO = "worker_restart"
 """Info key that a vector environment sets on the rows whose worker died and was restarted during the step: these rows
 hold no transition."""
@@ -74,6 +79,14 @@ class NonFiniteError(RLTrainingError):
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
         self.name = name
+
+
+class LostRankError(RLTrainingError):
+    """Another process of a data-parallel run has ended in the middle of an exchange."""
+
+
+class FollowedError(RLTrainingError):
+    """An error that the first process of a data-parallel run reports, raised in the others, which end silently."""
 
 
 # -- spaces -----------------------------------------------------------------------------------------------------------
@@ -168,6 +181,29 @@ LeafSpec = DiscreteSpec | BoxSpec | MultiDiscreteSpec | MultiBinarySpec
 SpaceSpec = LeafSpec | DictSpec
 
 
+@dataclass(frozen=True)
+class PlayedAgents:
+    """The agents of an environment that one policy plays, and the spaces of each of them."""
+
+    agents: tuple[str, ...]
+    observation_space: SpaceSpec
+    action_space: LeafSpec
+
+    @property
+    def count(self) -> int:
+        return len(self.agents)
+
+
+@dataclass(frozen=True)
+class JointSpec(DictSpec):
+    """What all agents of an environment observe, side by side; `numerics/agents.py` says under which keys."""
+
+    policies: Mapping[str, PlayedAgents]
+    """Who plays whom, by the name of the policy."""
+    state: Literal["none", "env", "concat"]
+    """What centralised critics see: nothing, the environment's own state, or all observations side by side."""
+
+
 # -- contracts --------------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +254,10 @@ class Policy(Stateful, Protocol):
     ) -> ActResult: ...
 
 
+PARTS = "parts"
+"""Key of a batch of a run with `training.shards`: the batches of the shards of this process, in place of columns."""
+
+
 @dataclass(slots=True)
 class UpdateResult:
     """What an update returns: metrics for the log and, for prioritised replay, new priorities of its rows."""
@@ -258,6 +298,8 @@ class VectorStep:
     valid: Array
     next_obs: Obs
     extras: dict[str, Array] = field(default_factory=dict)
+    env_actions: Array | None = None
+    """What the environment received, where that is not `actions`; for those who record, not for learning."""
 
 
 class TransitionSink(Protocol):

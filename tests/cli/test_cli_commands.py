@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import runpy
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -126,11 +126,12 @@ def test_version(capsys: Captured) -> None:
     assert outcome(capsys, "--version") == (0, f"rl {__version__}\n", "")
 
 
-def test_help_takes_less_than_half_a_second() -> None:
+def test_help_takes_less_than_half_a_second_of_cpu_time() -> None:
     def seconds() -> float:
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "rl_training", "--help"], check=True, capture_output=True)
-        return time.perf_counter() - start
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert min(seconds() for _ in range(3)) < 0.5
 

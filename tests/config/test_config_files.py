@@ -45,6 +45,7 @@ def test_presets_that_ship() -> None:
         "reinforce/cartpole",
         "random/cartpole",
         "constant/cartpole",
+        "ppo/pong_quick",
         "ppo/pong_small",
         "dqn/pong_small",
         "ppo/hopper",

@@ -17,9 +17,11 @@ BUILTIN = [name for name in algorithms.names() if algorithms.is_builtin(name)]
 WORLD_MODELS = ("dreamer", "planet", "dynamics", "pets", "mbpo")
 """They do not normalise, and most have no `network` section: see test_world_model_conformance.py."""
 OFFLINE = [name for name in BUILTIN if builtin_spec(name).kind == "offline"]
-"""They step no environment: see tests/training/offline/test_offline.py."""
+"""They step no environment: see test_offline_conformance.py."""
 WITH_TORCH = [name for name in BUILTIN if builtin_spec(name).build is not None]
-NAMES = [name for name in WITH_TORCH if name not in (*WORLD_MODELS, *OFFLINE)]
+TEAMS = [name for name in BUILTIN if builtin_spec(name).whole_teams]
+"""They need several agents: see test_team_conformance.py."""
+NAMES = [name for name in WITH_TORCH if name not in (*WORLD_MODELS, *OFFLINE, *TEAMS)]
 NORMALIZED = {"env": {"normalize_obs": True, "normalize_reward": True}}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,8 @@ import pytest
 from cluster_cases import finished, rl, rows_of, wait_until, write_sweep
 from fake_slurm import install, jobs
 
-from rl_training.config.searches.executors import ExecutorConfig
+from rl_training.cli import main
+from rl_training.config.executors import ExecutorConfig
 from rl_training.distributed import slurm_executor
 from rl_training.distributed.executors import LOST, Executor, Handle, Resources, Task
 from rl_training.distributed.slurm_executor import SlurmExecutor, exported, resource_flags
@@ -78,16 +80,23 @@ def test_a_stopped_and_a_lost_job(queue: Path, tmp_path: Path) -> None:
     slurm.close()
 
 
-def test_a_sweep_in_the_queue_equals_a_local_one(queue: Path, tmp_path: Path) -> None:
+def test_a_sweep_in_the_queue_equals_a_local_one(
+    queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """And a job that is lost goes on, from its checkpoint, with the same rows."""
-    file = write_sweep(tmp_path, executor={"type": "slurm", "max_slots": 2, "wall_time": 500})
+    monkeypatch.chdir(tmp_path)
+    file = write_sweep(tmp_path, steps=24_576, executor={"type": "slurm", "max_slots": 2, "wall_time": 500})
     finished(rl(["sweep", str(file), "--output-dir=local", "--executor=local", "--jobs=2"], tmp_path))
-    parent = rl(["sweep", str(file), "--output-dir=runs"], tmp_path)
-    wait_until(lambda: list(tmp_path.glob("runs/*/checkpoints/step_*[1-9]*")))
-    for pid, _ in list(jobs(queue).values())[:1]:
-        os.killpg(pid, signal.SIGKILL)
-    out = finished(parent)
-    assert "goes on elsewhere" in out
+
+    def lose_a_job() -> None:
+        wait_until(lambda: list(tmp_path.glob("runs/*/checkpoints/step_*[1-9]*")), pause=0.02)
+        os.killpg(next(iter(jobs(queue).values()))[0], signal.SIGKILL)
+
+    with ThreadPoolExecutor() as beside:  # the sweep stays in this process, where the queue is looked at often
+        lost = beside.submit(lose_a_job)
+        assert main(["sweep", str(file), "--output-dir=runs"]) == 0
+        lost.result()
+    assert "goes on elsewhere" in "".join(capsys.readouterr())
     sweep = Sweep.open("latest", tmp_path / "runs")
     assert rows_of(sweep) == rows_of(Sweep.open("latest", tmp_path / "local"))
     assert all(str(member.where).startswith("slurm ") for member in sweep.members)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from typing import Any
 
 import gymnasium as gym
@@ -12,9 +14,10 @@ import pytest
 from gymnasium import spaces
 
 from rl_training.config.schema import EnvConfig
+from rl_training.envs.calls import calls_under_way
 from rl_training.envs.factory import EnvThunk, make_env
 from rl_training.envs.vector.sync import ResumableSyncVectorEnv
-from rl_training.envs.watch import EnvWatch, stepping_for
+from rl_training.envs.watch import EnvWatch
 
 SECONDS = 0.2
 
@@ -67,21 +70,36 @@ def test_many_quick_calls_are_not_one_slow_one(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == ""
 
 
-def test_a_thread_that_steps_for_the_watched_one_is_watched_too(capfd: pytest.CaptureFixture[str]) -> None:
-    """With overlapped collection the environments are stepped in a thread of their own."""
+def test_other_threads_are_watched_too_and_a_call_is_reported_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """With overlapped collection the environments are stepped in a thread of their own; runs that share a process have
+    a watchdog each."""
     vector = ResumableSyncVectorEnv([EnvThunk(SlowEnv, EnvConfig(kwargs={"slow": "step"}), index=0)])
     vector.reset()
-    watched = threading.get_ident()
-
-    def collect() -> None:
-        with stepping_for(watched):
-            vector.step(np.zeros(1, np.int64))
-
-    for helps in (True, False):
-        thread = threading.Thread(target=collect if helps else lambda: vector.step(np.zeros(1, np.int64)))
-        with EnvWatch(SECONDS):
-            thread.start()
-            thread.join()
-        lines = capfd.readouterr().err.splitlines()
-        assert lines == (["environment 0 ('SlowEnv') has been in step() for 0 s"] if helps else [])
+    with EnvWatch(SECONDS), EnvWatch(SECONDS):
+        thread = threading.Thread(target=lambda: vector.step(np.zeros(1, np.int64)))
+        thread.start()
+        thread.join()
+    assert capfd.readouterr().err.splitlines() == ["environment 0 ('SlowEnv') has been in step() for 0 s"]
     vector.close()
+
+
+def test_a_call_that_failed_is_over() -> None:
+    class Failing(SlowEnv):
+        def step(self, action: Any) -> Any:
+            raise RuntimeError("broken")
+
+    env = make_env(Failing)
+    env.reset()
+    with pytest.raises(RuntimeError, match="broken"):
+        env.step(0)
+    assert calls_under_way() == set()
+
+
+def test_an_environment_that_is_gone_is_not_asked() -> None:
+    env = make_env(SlowEnv)
+    env.reset()
+    known = weakref.ref(env)
+    del env
+    gc.collect()
+    assert known() is None
+    assert calls_under_way() == set()

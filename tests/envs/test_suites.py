@@ -67,7 +67,7 @@ def test_every_probe_is_built_in() -> None:
 
 def test_extras_are_those_of_the_package() -> None:
     extras = {suite.extra for suite in SUITES if suite.extra} | {suite.render_extra for suite in SUITES}
-    assert extras - {None} <= {"box2d", "mujoco", "atari", "dm-control", "minigrid", "jax", "classic"}
+    assert extras - {None} <= {"box2d", "mujoco", "atari", "dm-control", "minigrid", "multi-agent", "jax", "classic"}
 
 
 def test_finding_a_spec_does_not_change_the_registry() -> None:

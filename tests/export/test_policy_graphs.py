@@ -95,6 +95,12 @@ BOTH = {
     "dqn, dueling, masked": Case("dqn", masked(4), DiscreteSpec(4), hparams={"dueling": True}),
     "sac": Case("sac", NUMBERS, FORCE, normalize=True),
     "td3": Case("td3", MIXED, FORCE),
+    "bc, masked": Case("bc", masked(4), DiscreteSpec(4)),
+    "bc, real actions": Case("bc", NUMBERS, FORCE, normalize=True),
+    "iql": Case("iql", NUMBERS, FORCE, normalize=True),
+    "awac": Case("awac", MIXED, FORCE),
+    "cql": Case("cql", NUMBERS, FORCE),
+    "rebrac": Case("rebrac", NUMBERS, FORCE, backbone("mlp", 8, layer_norm=True)),
 }
 TORCH = {
     "a2c, elu": Case("a2c", MIXED, DiscreteSpec(3), backbone("mlp", 8, activation="elu")),
@@ -107,6 +113,7 @@ TORCH = {
     "sac, gru": Case("sac", NUMBERS, FORCE, backbone("gru", 8, 6)),
     "td3, critics see more": Case("td3", DictSpec({"seen": NUMBERS, "critic_state": NUMBERS}), FORCE, normalize=True),
     "crossq": Case("crossq", MIXED, FORCE, normalize=True),
+    "cql, discrete, masked": Case("cql", masked(4), DiscreteSpec(4)),
     "mbpo": Case("mbpo", NUMBERS, FORCE),
 }
 JAX = {"pqn": Case("pqn", NUMBERS, DiscreteSpec(4), normalize=True)}

@@ -15,7 +15,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from rl_training import Callback
 
 STUCK_AT = 100
-
+SLOW_SECONDS = 0.02
 
 LOUD = "far too much " * 4_000_000
 """52 MB."""
@@ -44,6 +44,7 @@ class Sticky(CartPoleEnv):
     """Blocks for ever in its 100th step if the variable STICKY says how; it then makes the file STICKY_FILE.
 
     "sleep" can be interrupted by Python; "hang" is a call into C that never returns and to which signals mean nothing.
+    "slow" does not block: the steps from there on take longer.
     """
 
     steps = 0
@@ -57,7 +58,9 @@ class Sticky(CartPoleEnv):
     def step(self, action: Any) -> Any:
         self.steps += 1
         how = os.environ.get("STICKY")
-        if how and self.steps == STUCK_AT:
+        if how == "slow":
+            time.sleep(SLOW_SECONDS if self.steps >= STUCK_AT else 0.0)
+        elif how and self.steps == STUCK_AT:
             Path(os.environ["STICKY_FILE"]).touch()
             if how == "sleep":
                 time.sleep(600)

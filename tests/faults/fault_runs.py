@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from state_hashes import state_hash
 
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.runs.directory import RunDir, metrics_sha256, run_directories
@@ -24,6 +24,8 @@ from rl_training.runs.directory import RunDir, metrics_sha256, run_directories
 HERE = Path(__file__).parent
 ROLLOUT = 64
 TOTAL = 1024
+NEAR_THE_END = ("wait", str(TOTAL - 2 * ROLLOUT))
+"""Fault of a run that a signal must reach before it is over: after its last checkpoint but one it waits for it."""
 SECONDS = 60.0
 """More than any command here takes on a busy machine."""
 VARIABLES = {
@@ -50,6 +52,13 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "cartpole": {"env_id": "CartPole-v1"},
     "lander": {"env_id": "LunarLander-v3", "env.max_episode_steps": 100},
     "sticky": {"env_id": "fault_envs:Sticky"},
+    "game": {
+        "env_id": "RLGame/TicTacToe-v0",
+        "league.snapshot_frequency": 2 * ROLLOUT,
+        "league.size": 3,
+        "network.actor.encoder.type": "mlp",
+        "network.critic.encoder.type": "mlp",
+    },
 }
 VECTORS: dict[str, dict[str, Any]] = {"sync": {}, "workers": {"env.vectorization": "async", "env.num_workers": 2}}
 CASES: dict[str, dict[str, Any]] = {
@@ -240,24 +249,6 @@ def latest_step(run: Path) -> int:
 def part_hashes(checkpoint: Checkpoint) -> dict[str, str]:
     """SHA-256 of each part, over every array, counter and stream by path; the logs' byte positions left out."""
     return {name: state_hash(state) for name, state in checkpoint.parts.items() if name != "logs"}
-
-
-def state_hash(state: Any) -> str:
-    digest = hashlib.sha256()
-
-    def add(value: Any, path: str) -> None:
-        if isinstance(value, dict):
-            for key in sorted(value):
-                add(value[key], f"{path}/{key}")
-        elif isinstance(value, np.ndarray):
-            digest.update(f"{path}:{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
-        elif hasattr(value, "arrays"):  # the rows of a replay buffer
-            add({"start": value.start, "stop": value.stop, **value.arrays()}, path)
-        else:
-            digest.update(f"{path}:{value!r}".encode())
-
-    add(state, "")
-    return digest.hexdigest()
 
 
 def outcome(run: Path) -> dict[str, Any]:

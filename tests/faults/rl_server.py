@@ -23,6 +23,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from power_loss import PowerLoss, fate_of
 
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.cli import main
-from rl_training.system import atomic_io
+from rl_training.system import atomic_io, signals
 
 PRELOAD = (
     "rl_training.algorithms.ppo",
@@ -49,6 +50,7 @@ PRELOAD = (
 UNPREDICTABLE = re.compile(rf"{atomic_io.TEMPORARY.pattern}|(?<=tfevents).*")
 
 
+SIGNAL_SECONDS = 30.0
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGTERM}
 
 
@@ -58,7 +60,7 @@ class Fault:
 
     kind "record" writes the names to the file `at`; "kill" kills the process before the operation `at`, "stop" sends it
     SIGTERM there; "power" cuts the power there (see `Power`); "full" lets the disk be full from there on, for all
-    that needs space.
+    that needs space; "wait" does nothing to the disk: see `wait_for_a_signal`.
     """
 
     def __init__(self, kind: str, at: str) -> None:
@@ -67,6 +69,8 @@ class Fault:
         self.seen: Counter[str] = Counter()
         self.full = False
         self.power = Power(**json.loads(at)) if kind == "power" else None
+        if kind == "wait":
+            after_each_save(lambda step: wait_for_a_signal() if step >= int(at) else None)
 
     def __call__(self, operation: str, path: Path) -> None:
         depth = next((depth for depth, part in enumerate(path.parts) if "__seed" in part), None)
@@ -88,6 +92,25 @@ class Fault:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
+def after_each_save(tell: Callable[[int], None]) -> None:
+    """Call `tell` with the step whenever a checkpoint has been saved."""
+    save = CheckpointManager.save
+
+    def telling(manager: CheckpointManager, *words: Any, **options: Any) -> Path:
+        folder = save(manager, *words, **options)
+        tell(options["step"])
+        return folder
+
+    CheckpointManager.save = telling  # type: ignore[method-assign]
+
+
+def wait_for_a_signal() -> None:
+    """A run that has come near its end waits for the signal that a test is about to send, however slow the test is."""
+    deadline = time.monotonic() + SIGNAL_SECONDS
+    while not any(active.received for active in signals._active) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 class Power:
     """Cuts the power at the operation `point`: puts what the disk of `root` could then have into `image` and kills the
     process. Without a `point` it makes an image for every operation instead, in a folder each, and nothing is killed.
@@ -103,14 +126,10 @@ class Power:
         self.saved = -1
         self.count = 0
         os.fsync = self.disk.fsync
-        save = CheckpointManager.save
+        after_each_save(self.remember)
 
-        def telling(manager: CheckpointManager, *words: Any, **options: Any) -> Path:
-            folder = save(manager, *words, **options)
-            self.saved = options["step"]
-            return folder
-
-        CheckpointManager.save = telling  # type: ignore[method-assign]
+    def remember(self, step: int) -> None:
+        self.saved = step
 
     def cut(self, name: str, *, over: bool = False) -> None:
         self.disk.look()

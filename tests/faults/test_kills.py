@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fault_runs import (
     CASES,
+    NEAR_THE_END,
     ROLLOUT,
     TOTAL,
     Reference,
@@ -57,7 +58,7 @@ LIVES = {
 
 def killed_at_random(shell: Shell, folder: Path, words: list[str], runs: Path, rng: np.random.Generator) -> Path:
     """Kill a command some time after a random step of the run was saved; the run."""
-    command = shell.start(folder, words)
+    command = shell.start(folder, words, fault=NEAR_THE_END)
     assert wait_until(lambda: run_directories(runs)), command.err()
     run = the_run(runs)
     start, moment = latest_step(run), rng.random()
@@ -148,6 +149,9 @@ def other_settings(algo: str) -> list[str]:
         "training.total_timesteps": 5 * BLOCK_ENV_STEPS,
         "training.checkpoint_frequency": BLOCK_ENV_STEPS,
     }
+    if builtin_spec(algo).whole_teams:
+        replay |= {"env_id": "RLTeam/Leaving-v0", "env.agents.reward": "team_mean", "hparams.n_step": 1}
+        replay["buffer.type"] = "replay"
     if algo in ("pets", "mbpo"):
         replay |= ENSEMBLE | (PLANNING if algo == "pets" else {"hparams.real_updates": 20})
     return [word for word in flags(replay) if not word.startswith("--hparams.num_")]
@@ -183,6 +187,40 @@ def test_every_other_algorithm(shell: Shell, folder: Path, algo: str) -> None:
         expected.assert_on_the_way(the_run(folder / "runs"))
         words = ["resume", str(the_run(folder / "runs"))]
     expected.assert_finishes(shell, folder, the_run(folder / "runs"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("lane", ["host", "compiled"])
+def test_dreamer_in_jax(shell: Shell, folder: Path, lane: str) -> None:
+    """Replayed latents, the carry and the model of both lanes; the programs are compiled once, by the first run."""
+    backend = ["--backend=jax", f"--lane={lane}"]
+    settings = [*other_settings("dreamer"), *backend]
+    first = shell.start(folder, ["train", *settings, f"--output_dir={folder}/whole", "--checkpoint.keep_last=9"])
+    assert first.wait(300.0) == 0, first.err()
+    expected = Reference.read(the_run(folder / "whole"))
+    words = ["train", *settings, f"--output_dir={folder}/runs"]
+    for point in ("fsync checkpoints/*/algorithm.safetensors 3", "rename checkpoints/latest 2"):
+        assert shell.start(folder, words, fault=("kill", point)).wait(300.0) == KILLED
+        expected.assert_on_the_way(the_run(folder / "runs"))
+        words = ["resume", str(the_run(folder / "runs"))]
+    run = killed_after_a_save(shell, folder, words)
+    expected.assert_on_the_way(run)
+    last = shell.start(folder, ["resume", str(run)])
+    assert last.wait(300.0) == 0, last.err()
+    expected.assert_equal(run, last.err())
+
+
+def killed_after_a_save(shell: Shell, folder: Path, words: list[str]) -> Path:
+    """Kill a resume at a random moment after it saved once more, or at its end where it was quicker."""
+    run = the_run(folder / "runs")
+    start = latest_step(run)
+    command = shell.start(folder, words)
+    assert wait_until(lambda: latest_step(run) > start, 300.0), command.err()
+    time.sleep(0.2 * np.random.default_rng(start).random())
+    command.signal(SIGKILL)
+    assert command.wait() in (KILLED, 0)
+    return run
 
 
 # -- all of it --------------------------------------------------------------------------------------------------------

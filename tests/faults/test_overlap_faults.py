@@ -105,7 +105,8 @@ def test_a_dozen_random_moments(shell: Shell, folder: Path, number: int) -> None
 @pytest.mark.parametrize("name", ["ppo", pytest.param("ppo-workers", marks=pytest.mark.slow), "dqn"])
 def test_sigterm_saves_what_was_collected(shell: Shell, folder: Path, name: str) -> None:
     expected = uninterrupted(shell, folder, name)
-    command = shell.start(folder, ["train", *words_of(name), f"--output_dir={folder}/runs"])
+    words = ["train", *words_of(name), f"--output_dir={folder}/runs"]
+    command = shell.start(folder, words, fault=("wait", str(TOTAL // 4)))
     assert wait_until(lambda: run_directories(folder / "runs")), command.err()
     run = the_run(folder / "runs")
     assert wait_until(lambda: latest_step(run) >= TOTAL // 4), command.err()

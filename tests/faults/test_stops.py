@@ -14,6 +14,7 @@ import pytest
 from fault_runs import (
     CASES,
     ENVIRONMENTS,
+    NEAR_THE_END,
     ROLLOUT,
     TOTAL,
     Command,
@@ -36,7 +37,7 @@ CODES = {SIGINT: 130, SIGTERM: 143, SIGUSR1: 75}
 
 def stopped_after(shell: Shell, folder: Path, words: list[str], target: int, *, to_all: bool = False) -> Command:
     """SIGTERM some time after `target` env steps are saved; the command has ended as it should."""
-    command = shell.start(folder, words)
+    command = shell.start(folder, words, fault=NEAR_THE_END)
     assert wait_until(lambda: run_directories(folder / "runs")), command.err()
     run = the_run(folder / "runs")
     assert wait_until(lambda: latest_step(run) >= target), command.err()
@@ -93,8 +94,9 @@ def test_sigterm_before_the_first_step_and_inside_a_save(shell: Shell, folder: P
 
 
 def test_a_new_python_stopped_by_ctrl_c(shell: Shell, folder: Path, reference: FindReference) -> None:
-    expected = reference("cartpole")
-    command = shell.start_fresh(folder, ["train", *flags(CASES["cartpole-sync"], {"output_dir": folder / "runs"})])
+    expected = reference("sticky")
+    words = flags(ENVIRONMENTS["sticky"], {"output_dir": folder / "runs"})
+    command = shell.start_fresh(folder, ["train", *words], {"STICKY": "slow"})
     assert wait_until(lambda: run_directories(folder / "runs") and latest_step(the_run(folder / "runs")) >= ROLLOUT)
     run = the_run(folder / "runs")
     end(command, SIGINT, run)
@@ -165,7 +167,7 @@ def test_sigusr1_saves_and_requeues(
     (tools / "scontrol").chmod(0o755)
     slurm = {"SLURM_JOB_ID": "4711", "PATH": f"{tools}:/usr/bin:/bin"}
     settings = flags(CASES["cartpole-sync"], {"output_dir": folder / "runs"})
-    command = shell.start(folder, ["train", *settings], variables=slurm)
+    command = shell.start(folder, ["train", *settings], fault=NEAR_THE_END, variables=slurm)
     assert wait_until(lambda: run_directories(folder / "runs") and latest_step(the_run(folder / "runs")) >= ROLLOUT)
     run = the_run(folder / "runs")
     end(command, SIGUSR1, run)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 import image_cases
-import numpy as np
 import pytest
+from state_hashes import state_hash
 
 from rl_training.assembly.build import build_trainer
 from rl_training.config.loading import parse_config
@@ -77,25 +76,6 @@ def mapping(case: str, **sections: Any) -> dict[str, Any]:
 
 def trainer(case: str, env_fn: Any = None, **sections: Any) -> Any:
     return build_trainer(parse_config(mapping(case, **sections)), env_fn)
-
-
-def state_hash(state: Any) -> str:
-    """SHA-256 of nested dicts of arrays and scalars."""
-    digest = hashlib.sha256()
-
-    def add(value: Any, path: str) -> None:
-        if isinstance(value, dict):
-            for key in sorted(value):
-                add(value[key], f"{path}/{key}")
-        elif isinstance(value, np.ndarray):
-            digest.update(f"{path}:{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
-        elif hasattr(value, "arrays"):  # the rows of a replay buffer
-            add({"start": value.start, "stop": value.stop, **value.arrays()}, path)
-        else:
-            digest.update(f"{path}:{value!r}".encode())
-
-    add(state, "")
-    return digest.hexdigest()
 
 
 def hashes(built: Any) -> dict[str, str]:

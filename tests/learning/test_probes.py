@@ -14,6 +14,7 @@ from rl_training.assembly.environments import eval_env_maker
 from rl_training.config.schema import BackboneConfig, EnvConfig, NetworkConfig, TrainConfig, TrainingConfig
 from rl_training.envs.probes import LQR_GAIN, PROBES, Probe
 from rl_training.hparams.a2c import A2CConfig
+from rl_training.hparams.impala import ImpalaConfig
 from rl_training.hparams.ppo import PPOConfig
 from rl_training.hparams.reinforce import ReinforceConfig
 from rl_training.hparams.schedules import Schedule
@@ -36,6 +37,10 @@ def hparams(algo: str, gamma: float, **given: Any) -> Any:
         return PPOConfig(num_steps=16, gamma=gamma, learning_rate=SLOW, num_minibatches=2, **given)
     if algo == "a2c":
         return A2CConfig(num_steps=8, gamma=gamma, learning_rate=FAST, gae_lambda=0.95, **given)
+    if algo == "impala":
+        return ImpalaConfig(
+            num_steps=8, gamma=gamma, learning_rate=FAST, gae_lambda=0.95, policy_lag=2, **{"ent_coef": 0.0, **given}
+        )
     return ReinforceConfig(num_steps=16, gamma=gamma, learning_rate=FAST, **given)
 
 
@@ -68,7 +73,7 @@ def rows(known: Any) -> Any:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", FINITE)
-@pytest.mark.parametrize("algo", ["reinforce", "a2c", "ppo"])
+@pytest.mark.parametrize("algo", ["reinforce", "a2c", "impala", "ppo"])
 def test_values(algo: str, name: str, seed: int):
     """V of every state the probe knows; OneState's 10 is the one that truncation treated as termination misses."""
     steps = {"OneState": 6_000, "StaySwitch": 12_000, "Chain": 6_000, "Counting": 6_000}.get(name, 3_000)
@@ -82,7 +87,7 @@ def test_values(algo: str, name: str, seed: int):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ACTING)
-@pytest.mark.parametrize("algo", ["reinforce", "a2c", "ppo"])
+@pytest.mark.parametrize("algo", ["reinforce", "a2c", "impala", "ppo"])
 def test_best_actions(algo: str, name: str, seed: int):
     trainer = trained(algo, name, seed, 6_000 if algo == "ppo" else 12_000)
     policy, known = trainer.algorithm.policy, probe(name).best_actions

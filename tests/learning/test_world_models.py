@@ -36,3 +36,10 @@ def best_evaluation(preset: str, tmp_path: Path, **overrides: Any) -> float:
 )
 def test_reaches_its_goal(preset: str, goal: float, seed: int, tmp_path: Path) -> None:
     assert best_evaluation(preset, tmp_path, **{"seed": seed, "training.stop_at_return": goal}) >= goal
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("lane", ["host", "compiled"])
+def test_dreamer_reaches_the_goal_of_catch_in_jax(lane: str, seed: int, tmp_path: Path) -> None:
+    jax = {"backend": "jax", "lane": lane, "seed": seed, "training.stop_at_return": 0.95}
+    assert best_evaluation("dreamer/catch", tmp_path, **jax) >= 0.95

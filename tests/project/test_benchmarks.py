@@ -257,7 +257,7 @@ def test_a_preset_in_the_words_of_the_peers() -> None:
 
 
 def test_the_peers_never_enter_the_packages_environment() -> None:
-    assert list(peers.ENVIRONMENTS) == [".venv-peers", ".venv-peers-jax"]
+    assert all(name.startswith(".venv-peers") for name in peers.ENVIRONMENTS)
     assert "/.venv-*/" in (ROOT / ".gitignore").read_text().split()
     first, *pins = peers.wanted(peers.Environment(("a==1",), ("numpy", "torch")))
     assert first == "a==1"

@@ -136,7 +136,7 @@ def test_the_section_shows_every_seed_and_what_was_not_run(tmp_path: Path) -> No
     rows = [one for one in all_rows() if (one["task"], one["side"], one["seed"]) != ("sac_hopper", "sb3", 2)]
     text = "\n".join(pages.section(rows))
     assert "| `sac_hopper` | 100,000 | Stable-Baselines3 | 100.0 | 200.0 | not run |  |  | 150.0 |  |" in text
-    assert "preset `ppo/pong` with hparams.num_minibatches 32" in text
+    assert "preset `ppo/pong_quick` with training.total_timesteps 500000" in text
     pages.draw(rows, tmp_path)
     assert (tmp_path / pages.PICTURE).stat().st_size > 1000
     assert pages.section([]) == []

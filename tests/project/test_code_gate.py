@@ -36,6 +36,7 @@ KNOWN: dict[str, str] = {
     "envs/factory.py:import_own": "a path of the package",
     "envs/factory.py:load_env_creator": "a spec that suites.find gave",
     "envs/vector/native.py:load_env_creator": "a spec that suites.find gave",
+    "envs/multi_agent/sources.py:import_module": "environments found in mpe2 and in four folders of pettingzoo",
     "envs/suites.py:import_module": "behind require, or the package of a suite",
     "envs/workers/fork_server.py:import_module": "names of the package",
     "envs/workers/server.py:Popen": "this interpreter, with the package's own code",

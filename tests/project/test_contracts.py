@@ -23,7 +23,8 @@ PROBES: dict[str, str] = {
 BUILT_IN_ONE_PHASE = ("assembly", "training", "trainer.py")
 ASSIGNED: dict[str, str] = {
     "training/collector.py: stats": "the record that `collect` creates, fills and returns",
-    "training/compiled.py: self.algorithm.state": "a chunk donates the learner's state and returns the next one",
+    "training/compiled.py: self.agent.state": "a chunk donates the learner's state and returns the next one",
+    "training/offline/compiled.py: self.algorithm.state": "as in training/compiled.py",
 }
 """Attributes of other objects than `self` that are assigned all the same."""
 

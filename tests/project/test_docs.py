@@ -41,7 +41,7 @@ PARSED = frozenset(
     {
         *("eval", "resume", "show", "watch", "debug", "tag", "note", "diff", "verify", "cleanup", "archive", "import"),
         *("index", "compare", "export", "export-policy", "plot", "dream", "enjoy", "dashboard", "cluster", "record"),
-        *("dataset",),
+        *("dataset", "ope", "league", "play"),
     }
 )
 """Commands that need runs, or would change those of whoever runs the tests."""
@@ -165,6 +165,9 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
         "training": {"total_timesteps": 64 if algo in LATENT else 32, "num_eval_episodes": 1},
         "logging": {"terminal": False, "tensorboard": False},
     }
+    if spec.whole_teams:  # in JAX agents end together
+        env_id = "RLTeam/TwoStepGame-v0" if spec.build is None else "RLTeam/Leaving-v0"
+        cfg |= {"env_id": env_id, "env": {"num_envs": 2, "agents": {"reward": "team_mean"}}}
     if spec.kind == "offline":
         cfg |= {"dataset": {"path": str(recorded("Pendulum-v1", tmp_path))}, "hparams": {"batch_size": 4}}
         cfg["training"] = {"total_updates": 4, "num_eval_episodes": 1}
@@ -175,7 +178,10 @@ def test_every_logged_metric_is_explained(algo: str, tmp_path: Path) -> None:
     assert {"eval/return_mean"} | ({"rollout/return_mean"} if spec.kind != "offline" else set()) <= logged
     page, common = ((DOCS / "algorithms" / f"{name}.md").read_text() for name in (algo, "index"))
     assert sorted(name for name in logged if f"`{name}`" not in page + common) == []
-    shares = spec.kind == "on_policy" and algo != "pqn"  # what policy gradients log is explained in the index
+    shares = spec.kind == "on_policy" and algo not in (
+        "pqn",
+        "pqn_vdn",
+    )  # what policy gradients log is explained in the index
     updates = set(re.findall(r"`((?:train|model)/\w+)`", page + (common if shares else "")))
     assert sorted(updates - logged) == [], "explained, but not logged"
 

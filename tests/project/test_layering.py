@@ -49,15 +49,18 @@ LIGHT = frozenset({"numpy", "pydantic", "yaml", "psutil"})
 
 # Library -> the units that may import it, anywhere in their text.
 ALLOWED: dict[str, frozenset[str]] = {
-    "torch": frozenset({"models", "dynamics", "algorithms", "monitoring", "assembly"}),
+    "torch": frozenset({"models", "dynamics", "algorithms", "monitoring", "distributed", "assembly"}),
     "jax": frozenset({"jax"}),
     "optax": frozenset({"jax"}),
     "gymnasium": frozenset({"envs", "training", "jax"}),
     "ale_py": frozenset({"envs"}),
     "cv2": frozenset({"envs"}),
     "minigrid": frozenset({"envs"}),
+    "pettingzoo": frozenset({"envs"}),
+    "mpe2": frozenset({"envs"}),
     "ray": frozenset({"distributed"}),
     "h5py": frozenset({"data"}),
+    "PIL": frozenset({"data"}),
     "rich": frozenset({"logging", "experiments"}),
     "matplotlib": frozenset({"experiments"}),
     "duckdb": frozenset({"experiments"}),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rl_training.config.schema import TrainConfig
 from rl_training.runs.directory import SUBFOLDERS, _make_run_dir, make_run_dir
+from rl_training.runs.names import release, reserve
 from rl_training.types import RunError
 
 NOW = datetime(2026, 1, 31, 12, 5, 9)
@@ -45,6 +46,26 @@ def test_the_form_of_a_name(tmp_path: Path) -> None:
     assert _make_run_dir(cfg, NOW).name == "ppo__ALE-Pong-v5__seed7__20260131-120509"
     own = TrainConfig(algo="my_pkg.mod:Algo", env_id="a b", output_dir=str(tmp_path / "new" / "deep"))
     assert _make_run_dir(own, NOW) == tmp_path / "new" / "deep" / "my_pkg.mod-Algo__a-b__seed0__20260131-120509"
+
+
+def test_a_reserved_name_is_claimed_once_and_given_back_only_while_it_is_empty(tmp_path: Path) -> None:
+    cfg = TrainConfig(output_dir=str(tmp_path))
+    first = reserve(tmp_path, "ppo__x__seed0__20260131-120509", 3, "run")
+    second = reserve(tmp_path, "ppo__x__seed0__20260131-120509", 3, "run")
+    assert first == "ppo__x__seed0__20260131-120509-3"
+    assert re.fullmatch(r"ppo__x__seed0__20260131-120509-\d{5}", second)
+    assert _make_run_dir(cfg, NOW, planned=first) == tmp_path / first
+    with pytest.raises(RunError, match="is already there"):
+        _make_run_dir(cfg, NOW, planned=first)
+    release(tmp_path, first)
+    release(tmp_path, second)
+    assert os.listdir(tmp_path) == [first]
+
+
+def test_parents_that_plan_at_the_same_moment_get_different_names(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        names = list(pool.map(lambda _: reserve(tmp_path, "ppo__x__seed0__20260131-120509", 2, "run"), range(40)))
+    assert len(set(names)) == 40
 
 
 def test_the_stamp_is_the_local_time(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ minibatch; what differs is the plain log-probability loss below.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
+from rl_training.algorithms.sharding import ShardedRollout
 from rl_training.hparams.a2c import SPEC, A2CConfig
-from rl_training.numerics.normalization import normalized
+from rl_training.numerics.normalization import normalized, standardized
 from rl_training.types import Batch, UpdateResult
 
 __all__ = ["A2C", "SPEC", "A2CConfig", "policy_gradient_loss", "policy_gradient_update"]
@@ -31,21 +32,29 @@ def policy_gradient_loss(minibatch: Mapping[str, Tensor], *, ent_coef: float, vf
     }
 
 
-def policy_gradient_update(algorithm: OnPolicyAlgorithm, rollout: Rollout, weights: Tensor) -> UpdateResult:
-    """One optimiser step on a whole rollout with the log-probabilities weighted by `weights` (B,)."""
+def policy_gradient_update(
+    algorithm: OnPolicyAlgorithm, rollout: Rollout | ShardedRollout, weights: Callable[[Rollout], Tensor]
+) -> UpdateResult:
+    """One optimiser step on a whole rollout, with the log-probabilities of its rows weighted by `weights` of them."""
     hp = algorithm.hp
-    logprobs, entropy, new_values = algorithm.evaluated(rollout)
-    rollout = rollout.learnt()
-    minibatch = {
-        "logprobs": logprobs,
-        "advantages": normalized(weights) if hp.normalize_advantage else weights,
-        "returns": rollout.returns,
-        "new_values": new_values,
-        "entropy": entropy,
-    }
-    losses = policy_gradient_loss(minibatch, ent_coef=algorithm.scheduled("ent_coef"), vf_coef=hp.vf_coef)
-    losses["grad_norm"] = algorithm.step(losses)
-    return UpdateResult({name: value.detach() for name, value in losses.items()} | algorithm.rollout_metrics(rollout))
+
+    def loss(rows: Rollout) -> dict[str, Tensor]:
+        logprobs, entropy, new_values = algorithm.evaluated(rows)
+        rows = rows.learnt()
+        minibatch = {
+            "logprobs": logprobs,
+            "advantages": weights(rows),
+            "returns": rows.returns,
+            "new_values": new_values,
+            "entropy": entropy,
+        }
+        if hp.normalize_advantage:
+            given, moments = minibatch["advantages"], rows.moments
+            minibatch["advantages"] = normalized(given) if moments is None else standardized(given, *moments)
+        return policy_gradient_loss(minibatch, ent_coef=algorithm.scheduled("ent_coef"), vf_coef=hp.vf_coef)
+
+    losses = algorithm.step(loss, rollout)
+    return UpdateResult(losses | algorithm.rollout_metrics(rollout.learnt()))
 
 
 class A2C(OnPolicyAlgorithm):
@@ -54,5 +63,4 @@ class A2C(OnPolicyAlgorithm):
     hp: A2CConfig
 
     def update(self, batch: Batch) -> UpdateResult:
-        rollout = self.prepare(batch)
-        return policy_gradient_update(self, rollout, rollout.learnt().advantages)
+        return policy_gradient_update(self, self.learnable(batch), lambda rows: rows.advantages)

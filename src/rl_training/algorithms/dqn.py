@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rl_training.algorithms.ape_x import LadderPolicy, first_errors, ladder_epsilon
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
-from rl_training.algorithms.off_policy import OffPolicyAlgorithm, Transitions, td_targets
+from rl_training.algorithms.off_policy import Learnable, OffPolicyAlgorithm, Transitions, td_targets
+from rl_training.algorithms.on_policy import flat_rows
 from rl_training.algorithms.policies import NetworkPolicy, TorchParts, to_arrays
 from rl_training.algorithms.random import random_actions
 from rl_training.build_context import BuildContext
@@ -31,6 +33,7 @@ from rl_training.models.backbones.mlp import MLP, numpy_layer
 from rl_training.models.heads import MASKED_LOGIT
 from rl_training.models.networks import as_tensors
 from rl_training.models.observed import Seen, action_mask
+from rl_training.numerics.normalization import ObsNormalizer
 from rl_training.types import (
     ACTION_MASK,
     ActResult,
@@ -40,6 +43,7 @@ from rl_training.types import (
     DiscreteSpec,
     Metrics,
     Obs,
+    Policy,
     StateDict,
     UpdateResult,
 )
@@ -128,12 +132,36 @@ class ExpectedValues(nn.Module):
         return expected_returns(self.network.numbers(features), self.support)
 
 
+class Exploring(Protocol):
+    """Hyperparameters of epsilon-greedy acting."""
+
+    @property
+    def epsilon_start(self) -> float: ...
+    @property
+    def epsilon_end(self) -> float: ...
+    @property
+    def epsilon_steps(self) -> int: ...
+
+
+class QLearner(Protocol):
+    """An algorithm that acts by the values of its actions."""
+
+    q: ActionValues
+    ctx: BuildContext
+    normalizer: ObsNormalizer | None
+
+    @property
+    def hp(self) -> Exploring: ...
+    def expected(self, numbers: Tensor) -> Tensor: ...
+    def tensor(self, values: Any) -> Tensor: ...
+
+
 class EpsilonGreedyPolicy(NetworkPolicy):
     """The greedy action, or with probability epsilon a random one; noisy layers draw fresh noise at every step."""
 
     network: ActionValues
 
-    def __init__(self, algorithm: DQN) -> None:
+    def __init__(self, algorithm: QLearner) -> None:
         super().__init__(algorithm.q, algorithm.ctx, algorithm.normalizer)
         self.algorithm = algorithm
         self.backbone = algorithm.q.backbone
@@ -142,12 +170,12 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         self._values = numpy_values(algorithm.q)
 
     def graph(self) -> PolicyGraph | None:
-        algorithm = self.algorithm
+        algorithm = cast(DQN, self.algorithm)
         support = algorithm.support.cpu().numpy() if algorithm.hp.distribution == "c51" else None
         return self.graph_with("values", support)
 
-    def torch_parts(self) -> TorchParts:
-        algorithm = self.algorithm
+    def torch_parts(self) -> TorchParts | None:
+        algorithm = cast(DQN, self.algorithm)
         support = algorithm.support if algorithm.hp.distribution == "c51" else None
         return TorchParts(self.network.backbone, ExpectedValues(self.network, support))
 
@@ -262,7 +290,7 @@ class DQN(OffPolicyAlgorithm):
         from rl_training.algorithms.kernels.dqn import FastKernel, fits
 
         parts = (self.q, self.targets["q"].network)
-        if allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
+        if self.ctx.shards is None and allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
             return FastKernel(self)
         return self.reference_kernel()
 
@@ -270,10 +298,38 @@ class DQN(OffPolicyAlgorithm):
         """Expected returns (B, A) from the outputs of the network (B, A, K)."""
         return expected_returns(numbers, self.support if self.hp.distribution == "c51" else None)
 
+    def explorer(self, index: int) -> Policy:
+        """The policy of one environment that collects without waiting for the learner (`env.collection: async`)."""
+        hp = self.hp
+        epsilon = ladder_epsilon(index, self.ctx.num_envs, base=hp.ladder_epsilon, exponent=hp.ladder_exponent)
+        return LadderPolicy(self.policy, self.ctx.action_space, epsilon)
+
+    def first_priorities(self, steps: Batch, reward_scale: float, /) -> Array | None:
+        """Priorities (T, n) of steps before the learner has seen them: their n-step errors under the acting network.
+        None with memory, where priorities are those of whole sequences."""
+        if self.remembers:
+            return None
+        shape = steps["rewards"].shape
+        policy = cast(EpsilonGreedyPolicy, self.policy)
+        values = policy.action_values(policy.normalize(flat_rows(steps["obs"])), None)
+        following = policy.action_values(policy.normalize(flat_rows(steps["next_obs"])), None)
+        if isinstance(steps["next_obs"], dict) and ACTION_MASK in steps["next_obs"]:
+            following = np.where(flat_rows(steps["next_obs"][ACTION_MASK]) == 0, MASKED_LOGIT, following)
+        taken = np.take_along_axis(values, steps["actions"].reshape(-1, 1), axis=1)
+        return first_errors(
+            taken.reshape(shape),
+            following.max(axis=1).reshape(shape),
+            reward_scale * steps["rewards"].astype(np.float32),
+            steps["terminated"],
+            steps["terminated"] | steps["truncated"],
+            gamma=self.hp.gamma,
+            n=self.hp.n_step,
+        )
+
     def update(self, batch: Batch) -> UpdateResult:
         """One step of the Q-network; the target follows at every `target_every_updates`-th call."""
         self.updates += 1
-        rows = self.prepare(batch)
+        rows = self.learnable(batch)
         step = self.gradient(rows)
         metrics: Metrics = {"loss": step.loss, "value_mean": step.value_mean, "td_error": step.td_error}
         metrics["grad_norm"] = self.apply("q", step.loss, metrics)
@@ -282,7 +338,7 @@ class DQN(OffPolicyAlgorithm):
         metrics["epsilon"] = self.policy.epsilon()
         return UpdateResult(metrics, self.priorities(rows, step.errors))
 
-    def gradient(self, rows: Transitions) -> QStep:
+    def gradient(self, rows: Learnable) -> QStep:
         """Gradient of `objective`, ready for the optimiser."""
         return self.kernel.gradient("q", self.objective, rows)
 

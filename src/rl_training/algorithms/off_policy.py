@@ -1,6 +1,6 @@
 """What the algorithms that learn from replay share: tensors of a batch, target networks, one optimiser step.
 
-Nothing here is specific to an algorithm. An update reads: `rows = self.prepare(batch)`, then for each network the
+Nothing here is specific to an algorithm. An update reads: `rows = self.learnable(batch)`, then for each network the
 gradient of its loss (`self.kernel.gradient`) and `self.apply`, then `target.follow`.
 """
 
@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.kernel_choice import using_reference
+from rl_training.algorithms.kernel_choice import Kernel, using_reference
 from rl_training.algorithms.policies import STORED_CARRY, NetworkPolicy
 from rl_training.algorithms.random import random_actions
 from rl_training.algorithms.sequences import priorities_of, steps_of, with_n_steps
+from rl_training.algorithms.sharding import REWARD_COLUMNS, ShardedKernel, ShardedRows, joined, observe_shards
 from rl_training.algorithms.static import StaticAgent
 from rl_training.build_context import BuildContext
 from rl_training.guards import Held, Suspects, gradient_suspects, leaves
@@ -35,9 +36,10 @@ from rl_training.models.random_shift import RandomShift
 from rl_training.models.transfer import to_device
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.normalization import ObsNormalizer, RewardNormalizer
-from rl_training.seeding import generator_state, set_generator_state
+from rl_training.seeding import generator_state, set_generator_state, shard_stream
 from rl_training.types import (
     ACTION_MASK,
+    PARTS,
     ActResult,
     Array,
     Batch,
@@ -67,6 +69,12 @@ class Transitions:
     bootstrap: Tensor | None = None
     """Row whose next observation each target goes on from, for targets over several steps of a sequence; None is the
     row itself."""
+    next_actions: Tensor | None = None
+    """What was done in the next observations, for algorithms that learn from datasets and ask for it."""
+    next_known: Tensor | None = None
+    """1 where `next_actions` is known; 0 at the end of an episode and in steps of the run itself."""
+    floors: Tensor | None = None
+    """Lower bounds of the return from each row on, from the episode it belongs to; -inf where nothing is known."""
 
     def next_of(self, values: Tensor) -> Tensor:
         """What targets go on from, given values (B, ...) of every row's next observation."""
@@ -82,6 +90,10 @@ def critic_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None) 
     """Half the squared errors of E critics (E, B), summed over critics, averaged over the (weighted) batch."""
     errors = 0.5 * (values - targets).square().sum(0)
     return errors.mean() if weights is None else (weights * errors).mean()
+
+
+Learnable = Transitions | ShardedRows[Transitions]
+"""Rows of a batch, or of every shard of one."""
 
 
 class CriticStep(NamedTuple):
@@ -244,6 +256,11 @@ class OffPolicyAlgorithm:
         self.policy = policy
         if not self.remembers:
             return
+        if self.ctx.shards is not None:
+            raise ConfigError(
+                "training.shards: networks with memory learn from sequences, whose transitions differ in number from "
+                "shard to shard; set training.shards: 1, take networks without memory, or ppo"
+            )
         if self.hp.n_step > 1 and not self.n_step_sequences:
             raise ConfigError(
                 "actor-critics with memory learn from one-step targets along sequences; set hparams.n_step: 1"
@@ -271,6 +288,28 @@ class OffPolicyAlgorithm:
         self.targets[name] = Target(self.learners[name])
         return self.targets[name]
 
+    def learnable(self, batch: Batch) -> Learnable:
+        """What an update learns from: the prepared batch, or that of every shard, with a random stream of its own."""
+        shards = self.ctx.shards
+        if shards is None:
+            return self.prepare(batch)
+        streams = [shard_stream(self.ctx.streams.seed, "learning", shard, self.updates) for shard in shards.own]
+        parts = []
+        for part, rng in zip(batch[PARTS], streams, strict=True):
+            with self.drawing_from(rng):
+                parts.append(self.prepare(part))
+        self._batch = batch
+        return ShardedRows(parts, [1.0 / shards.count] * shards.count, streams, self.drawing_from)
+
+    @contextmanager
+    def drawing_from(self, rng: np.random.Generator) -> Iterator[None]:
+        """Inside, the noise of updates is drawn from `rng`."""
+        usual, self.rng = self.rng, rng
+        try:
+            yield
+        finally:
+            self.rng = usual
+
     def prepare(self, batch: Batch) -> Transitions:
         """A sampled batch as tensors on the device."""
         self._batch = batch
@@ -289,6 +328,9 @@ class OffPolicyAlgorithm:
             self.tensor(batch["terminated"]).to(torch.float32),
             self.tensor(discounts),
             None if weights is None else self.tensor(weights),
+            next_actions=self.tensor(batch["next_actions"]) if "next_actions" in batch else None,
+            next_known=self.tensor(batch["next_known"]).to(torch.float32) if "next_known" in batch else None,
+            floors=self.tensor(batch["returns_to_go"]) if "returns_to_go" in batch else None,
         )
 
     def prepare_sequences(self, batch: Batch) -> Transitions:
@@ -315,8 +357,14 @@ class OffPolicyAlgorithm:
             self.tensor(flat["bootstrap"]) if "bootstrap" in flat else None,
         )
 
-    def priorities(self, rows: Transitions, errors: Tensor) -> Array | None:
-        """Priorities from the magnitudes (B,) of the rows' errors: of each row, or of each sequence."""
+    def priorities(self, rows: Learnable, errors: Tensor) -> Array | None:
+        """Priorities from the magnitudes (B,) of the rows' errors: of each row, or of each sequence; those of the
+        shards of this process, one after the other, where the batch came in shards."""
+        if isinstance(rows, ShardedRows):
+            assert self.ctx.shards is not None
+            each = errors.view(self.ctx.shards.count, -1)[self.ctx.shards.own.start : self.ctx.shards.own.stop]
+            found = [self.priorities(part, own) for part, own in zip(rows.parts, each, strict=True)]
+            return None if found[0] is None else np.concatenate([one for one in found if one is not None])
         if rows.weights is None:
             return None
         if isinstance(rows.obs, Steps):
@@ -333,9 +381,12 @@ class OffPolicyAlgorithm:
         """Standard normal numbers from the algorithm's own random stream."""
         return self.tensor(self.rng.standard_normal(shape, dtype=np.float32))
 
-    def reference_kernel(self) -> ReferenceKernel:
-        """Gradients by autograd, for algorithms and debug mode."""
-        return ReferenceKernel(self.learners)
+    def reference_kernel(self) -> Kernel:
+        """Gradients by autograd, for algorithms and debug mode; shard by shard where batches come in shards."""
+        if self.ctx.shards is None:
+            return ReferenceKernel(self.learners)
+        gradients = {name: learner.parameters.grad for name, learner in self.learners.items()}
+        return ShardedKernel(ReferenceKernel(self.learners), self.ctx.shards, gradients, adds_up=False)
 
     def drop_open_episodes(self) -> None:
         if self.reward_normalizer is not None:
@@ -353,14 +404,22 @@ class OffPolicyAlgorithm:
     def apply(self, name: str, loss: Tensor | float, losses: Mapping[str, Tensor | float]) -> Tensor:
         """One optimiser step of a learner along its current gradient; returns the norm before clipping."""
         learner = self.learners[name]
-        return learner.apply(
-            loss, self.scheduled("learning_rate"), lambda: gradient_suspects(self.held(learner, losses))
-        )
+        return learner.apply(loss, self.rate(name), lambda: gradient_suspects(self.held(learner, losses)))
+
+    def rate(self, name: str) -> float:
+        """Current step size of a learner."""
+        return self.scheduled("learning_rate")
 
     def observe(self, batch: Batch) -> None:
         """Move the statistics; called between blocks with the steps of the block."""
+        if self.ctx.shards is not None:
+            if self.normalizer is not None:
+                observe_shards(self.normalizer, self.ctx.shards, batch[PARTS])
+            if self.reward_normalizer is None:
+                return
+            batch = joined(self.ctx.shards, batch[PARTS], REWARD_COLUMNS)
         valid = batch["valid"]
-        if self.normalizer is not None:
+        if self.normalizer is not None and self.ctx.shards is None:
             self.normalizer.update(batch["obs"], valid)
         if self.reward_normalizer is not None:
             ends = batch["terminated"] | batch["truncated"]

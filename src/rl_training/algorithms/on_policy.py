@@ -1,12 +1,12 @@
 """What the on-policy algorithms share: the acting policy, targets of a rollout, and one optimiser step.
 
-Nothing here is specific to a loss. An update reads: `rollout = self.prepare(batch)`, its own loss on rows of it, then
-`self.step(losses)`.
+Nothing here is specific to a loss. An update reads: `rollout = self.learnable(batch)`, then `self.step` along
+its own loss on rows of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.kernel_choice import Kernel
 from rl_training.algorithms.policies import NetworkPolicy, TorchParts, to_arrays
+from rl_training.algorithms.sharding import REWARD_COLUMNS, ShardedKernel, ShardedRollout, joined, observe_shards
 from rl_training.build_context import BuildContext
 from rl_training.export.graph import PolicyGraph
 from rl_training.guards import Held, gradient_suspects, leaves
@@ -35,6 +37,7 @@ from rl_training.numerics.returns import explained_variance, gae
 from rl_training.types import (
     ACTING_POLICY,
     ACTION_MASK,
+    PARTS,
     ActResult,
     Array,
     Batch,
@@ -44,6 +47,9 @@ from rl_training.types import (
     Obs,
     StateDict,
 )
+
+CURRENT_LOGPROBS = "current_logprobs"
+"""Key of a batch inside `targets`: log-probabilities (T, N) of the actions under the network from before the update."""
 
 
 class ActorCriticPolicy(NetworkPolicy):
@@ -60,6 +66,7 @@ class ActorCriticPolicy(NetworkPolicy):
             log_std_init=hp.log_std_init,
             use_sde=hp.use_sde and isinstance(ctx.action_space, BoxSpec),
             intrinsic_value=hp.has_intrinsic_value,
+            critic_space=hp.critic_space(ctx.observation_space),
         ).to(ctx.device)
         super().__init__(network, ctx, ObsNormalizer(ctx.observation_space) if ctx.normalize_obs else None)
         self.parameters = FlatParameters(self.network)
@@ -93,7 +100,12 @@ class ActorCriticPolicy(NetworkPolicy):
             actions = self.head.sample_with_draws(mean, features, carry["draws"])
         else:
             actions = self.head.sample(mean, rng, deterministic=deterministic, mask=mask)
-        return ActResult(actions, to_env(self.action_space, actions), carry)
+        extras = {} if deterministic else self.recorded(features, actions, mask)
+        return ActResult(actions, to_env(self.action_space, actions), carry, extras)
+
+    def recorded(self, features: Array, actions: Array, mask: Array | None) -> dict[str, Array]:
+        """What is stored beside the actions of a training step: nothing here."""
+        return {}
 
     def _features_and_mean(self, obs: Obs, carry: Carry, is_first: Array) -> tuple[Array, Array, Carry]:
         if self._numpy_actor is not None and self._numpy_output is not None and not self.network.memories:
@@ -143,9 +155,20 @@ class Rollout:
     advantages: Tensor
     returns: Tensor
     pieces: Pieces | None = None
+    moments: tuple[Tensor, Tensor] | None = None
+    """Mean and standard deviation of the advantages of the whole minibatch, where these rows are a shard of it."""
 
     def __len__(self) -> int:
         return len(self.advantages) if self.pieces is None else self.pieces.count
+
+    def split(self, rng: np.random.Generator, count: int) -> list[Any]:
+        """Indices of `count` random minibatches that have every row once."""
+        order = to_device(rng.permutation(len(self)), self.advantages.device)
+        return list(order.tensor_split(min(count, len(self))))
+
+    def whole(self) -> Rollout:
+        """Everything as one minibatch."""
+        return self
 
     def rows(self, index: Tensor) -> Rollout:
         """The rows at `index`, as a minibatch; with memory the pieces at `index`."""
@@ -165,6 +188,7 @@ class Rollout:
             take(self.advantages),
             take(self.returns),
             None if pieces is None else pieces.rows(index),
+            self.moments,
         )
 
     def learnt(self) -> Rollout:
@@ -206,6 +230,18 @@ class Pieces:
         return self.valid.reshape(-1).nonzero().reshape(-1)
 
 
+class ReferenceKernel:
+    """Autograd through the readable loss; see `kernel_choice.Kernel`. Gradients of several minibatches add up."""
+
+    def __init__(self, grad_accumulation: int) -> None:
+        self.grad_accumulation = grad_accumulation
+
+    def gradient(self, name: str, loss: Callable[..., Any], *inputs: Any) -> Any:
+        losses = loss(*inputs)
+        (losses["loss"] / self.grad_accumulation).backward()
+        return {term: value.detach() for term, value in losses.items()}
+
+
 class OnPolicyAlgorithm:
     """Network, optimiser and normalisers of one algorithm, and the operations that all algorithms share.
 
@@ -237,6 +273,26 @@ class OnPolicyAlgorithm:
         self._earlier_policy.load_state_dict(state)
         return self._earlier_policy
 
+    @cached_property
+    def kernel(self) -> Kernel:
+        """How gradients are computed: by autograd, unless a subclass has something faster."""
+        return self.in_shards(ReferenceKernel(1))
+
+    def in_shards(self, kernel: Kernel) -> Kernel:
+        """The same kernel for each shard, where batches come in shards."""
+        if self.ctx.shards is None:
+            return kernel
+        return ShardedKernel(kernel, self.ctx.shards, {"network": self.policy.parameters.grad}, adds_up=True)
+
+    def learnable(self, batch: Batch) -> Rollout | ShardedRollout:
+        """What an update learns from: the prepared rollout, or that of every shard."""
+        shards = self.ctx.shards
+        if shards is None:
+            return self.prepare(batch)
+        if self.reward_normalizer is not None:
+            self._count_rewards(joined(shards, batch[PARTS], REWARD_COLUMNS))
+        return ShardedRollout(shards, [self.prepare(part) for part in batch[PARTS]])
+
     def prepare(self, batch: Batch) -> Rollout:
         """Values, log-probabilities, advantages and returns of a rollout under the policy that acted; observations as
         the current network sees them."""
@@ -250,6 +306,7 @@ class OnPolicyAlgorithm:
         with torch.no_grad():
             logprobs, _, values = acting.network(seen, actions)
         value_rows = values.cpu().numpy().reshape(num_steps, num_envs, *values.shape[1:])
+        batch = {**batch, CURRENT_LOGPROBS: logprobs.cpu().numpy().reshape(num_steps, num_envs)}
         advantages, returns = self.targets(batch, rewards, value_rows, self._edge_values(batch, acting))
         obs = self._current(seen, acting, rows)
         rollout = Rollout(obs, actions, logprobs, values, self._flat(advantages), self._flat(returns))
@@ -290,6 +347,7 @@ class OnPolicyAlgorithm:
             edge_values = acting.network.next_values(edge, self._edge_carry(batch, traces)).cpu().numpy()
         obs = self._current(seen, acting, rows)
         value_rows = values.cpu().numpy().reshape(num_steps, num_envs, *values.shape[1:])
+        batch = {**batch, CURRENT_LOGPROBS: logprobs.cpu().numpy().reshape(num_steps, num_envs)}
         advantages, returns = self.targets(batch, rewards, value_rows, edge_values)
         length = self.hp.sequence_length or num_steps
         starts = torch.arange(length, num_steps, length, device=device)  # the first piece begins with the rollout
@@ -340,9 +398,14 @@ class OnPolicyAlgorithm:
             return rewards
         # The rollout's own rewards count before they are scaled: the first update would see raw rewards otherwise.
         # Acting never uses these statistics, so moving them here is still between rollouts.
-        ends = batch["terminated"] | batch["truncated"]
-        self.reward_normalizer.update(rewards, ends, batch["valid"])
+        if self.ctx.shards is None:  # else those of all shards were counted together
+            self._count_rewards(batch)
         return self.reward_normalizer.scale(rewards)
+
+    def _count_rewards(self, batch: Batch) -> None:
+        assert self.reward_normalizer is not None
+        ends = batch["terminated"] | batch["truncated"]
+        self.reward_normalizer.update(batch["rewards"], ends, batch["valid"])
 
     def _edge_values(self, batch: Batch, acting: ActorCriticPolicy) -> Array:
         """V of the last and then of the final observations, (N + F,)."""
@@ -356,8 +419,11 @@ class OnPolicyAlgorithm:
 
     def observe(self, batch: Batch) -> None:
         """Move the observation statistics; called between rollouts, after the update."""
-        if self.policy.normalizer is not None:
-            self.policy.normalizer.update(flat_rows(batch["obs"], batch["valid"].reshape(-1)))
+        normalizer, shards = self.policy.normalizer, self.ctx.shards
+        if normalizer is not None and shards is not None:
+            observe_shards(normalizer, shards, batch[PARTS])
+        elif normalizer is not None:
+            normalizer.update(flat_rows(batch["obs"], batch["valid"].reshape(-1)))
 
     def drop_open_episodes(self) -> None:
         if self.reward_normalizer is not None:
@@ -367,11 +433,12 @@ class OnPolicyAlgorithm:
         """Current value of a hyperparameter that may be a schedule."""
         return value_at(getattr(self.hp, name), self.ctx.fraction)
 
-    def step(self, losses: Mapping[str, Tensor]) -> Tensor:
-        """Backward from `losses["loss"]`, clip, step; returns the gradient norm before clipping."""
+    def step(self, loss: Callable[[Rollout], dict[str, Tensor]], rollout: Rollout | ShardedRollout) -> dict[str, Any]:
+        """One optimiser step along the gradient of `loss` on a rollout; returns its terms and the gradient norm."""
         self.optimizer.zero_grad()
-        losses["loss"].backward()
-        return self.apply_gradients({name: value.detach() for name, value in losses.items()})
+        losses: dict[str, Any] = self.kernel.gradient("network", loss, rollout.whole())
+        losses["grad_norm"] = self.apply_gradients(losses)
+        return losses
 
     def apply_gradients(self, losses: Mapping[str, Tensor | float]) -> Tensor:
         """Clip and step; the guard stops a non-finite gradient here, before it reaches a parameter."""
@@ -413,7 +480,7 @@ class OnPolicyAlgorithm:
         """Inside, gradients come from autograd, through modules that can be inspected: here they always do."""
         return nullcontext()
 
-    def rollout_metrics(self, rollout: Rollout) -> Metrics:
+    def rollout_metrics(self, rollout: Rollout | ShardedRollout) -> Metrics:
         """Metrics of a rollout that do not depend on the loss."""
         first = (..., 0) if rollout.values.dim() > 1 else ...  # a bonus has values of its own in the second column
         values, returns = rollout.values[first].cpu().numpy(), rollout.returns[first].cpu().numpy()

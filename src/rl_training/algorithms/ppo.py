@@ -10,7 +10,7 @@ log-probabilities and values of the acting policy are computed in one pass at th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -21,18 +21,18 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast, using_reference
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm, ReferenceKernel, Rollout
 from rl_training.algorithms.rnd import INTRINSIC, RandomNetworkDistillation
+from rl_training.algorithms.sharding import ShardedRollout, ShardedRows
 from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig
-from rl_training.models.transfer import to_device
 from rl_training.numerics.metrics import mean_metrics
-from rl_training.numerics.normalization import normalized
+from rl_training.numerics.normalization import normalized, standardized
 from rl_training.numerics.returns import explained_variance
 from rl_training.seeding import generator_state, set_generator_state
 from rl_training.types import Array, Batch, Metrics, StateDict, UpdateResult
 
-__all__ = ["PPO", "SPEC", "PPOConfig", "ppo_loss"]
+__all__ = ["PPO", "SPEC", "PPOConfig", "ReferenceKernel", "ppo_loss"]
 
 
 def ppo_loss(
@@ -86,18 +86,6 @@ class Coefficients(NamedTuple):
     clip_vf: float | None
 
 
-class ReferenceKernel:
-    """Autograd through the readable loss; see `kernel_choice.Kernel`. Gradients of several minibatches add up."""
-
-    def __init__(self, grad_accumulation: int) -> None:
-        self.grad_accumulation = grad_accumulation
-
-    def gradient(self, name: str, loss: Callable[..., Any], *inputs: Any) -> Any:
-        losses = loss(*inputs)
-        (losses["loss"] / self.grad_accumulation).backward()
-        return {term: value.detach() for term, value in losses.items()}
-
-
 class PPO(OnPolicyAlgorithm):
     """Several epochs of minibatch steps on each rollout, stopped early if the policy moved too far."""
 
@@ -113,6 +101,8 @@ class PPO(OnPolicyAlgorithm):
         """Chosen once, at the first update: a subclass may replace parts until its own constructor has run."""
         from rl_training.algorithms.kernels.ppo import FastKernel, fits
 
+        if self.ctx.shards is not None:  # the fast kernel normalises the advantages of the rows that it is given
+            return self.in_shards(self.reference_kernel())
         ours = self.exploration is None and READABLE.is_unchanged(self, [self.network])
         if ours and allows_fast(self.hp) and fits(self):
             return FastKernel(self)
@@ -129,7 +119,7 @@ class PPO(OnPolicyAlgorithm):
     def update(self, batch: Batch) -> UpdateResult:
         if self.exploration is not None:
             batch = {**batch, INTRINSIC: self.exploration.rewards(batch)}
-        rollout = self.prepare(batch)
+        rollout = self.learnable(batch)
         coefficients = Coefficients(
             self.scheduled("clip_coef"), self.scheduled("ent_coef"), self.hp.vf_coef, self.hp.clip_vf
         )
@@ -159,7 +149,7 @@ class PPO(OnPolicyAlgorithm):
         total = self.hp.exploration.extrinsic_coef * advantages + self.hp.exploration.coef * own.advantages
         return total, np.stack([returns, own.returns], axis=-1)
 
-    def explored(self, batch: Batch, rollout: Rollout) -> Metrics:
+    def explored(self, batch: Batch, rollout: Rollout | ShardedRollout) -> Metrics:
         """Let the exploration bonus learn from a rollout; nothing without exploration."""
         if self.exploration is None:
             return {}
@@ -171,7 +161,9 @@ class PPO(OnPolicyAlgorithm):
             **self.exploration.learn(batch, self.hp.num_epochs, self.hp.num_minibatches),
         }
 
-    def gradient(self, minibatch: Rollout, coefficients: Coefficients) -> dict[str, Tensor | float]:
+    def gradient(
+        self, minibatch: Rollout | ShardedRows[Rollout], coefficients: Coefficients
+    ) -> dict[str, Tensor | float]:
         """Add the gradient of `loss` on a minibatch to that of the parameters; returns the losses."""
         return cast(dict[str, Tensor | float], self.kernel.gradient("network", self.loss, minibatch, coefficients))
 
@@ -186,7 +178,7 @@ class PPO(OnPolicyAlgorithm):
         minibatch = {
             "logprobs": logprobs,
             "old_logprobs": rollout.logprobs,
-            "advantages": normalized(rollout.advantages) if self.hp.normalize_advantage else rollout.advantages,
+            "advantages": self.scaled_advantages(rollout),
             "returns": rollout.returns,
             "values": rollout.values,
             "new_values": new_values,
@@ -198,10 +190,19 @@ class PPO(OnPolicyAlgorithm):
         total = losses["loss"] + coefficients.vf_coef * intrinsic_loss
         return {**losses, "loss": total, "intrinsic_value_loss": intrinsic_loss}
 
-    def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, bool]]:
+    def scaled_advantages(self, rollout: Rollout) -> Tensor:
+        """Advantages of a minibatch, or of a shard of it, normalised over the whole minibatch where that is wanted."""
+        if not self.hp.normalize_advantage:
+            return rollout.advantages
+        return (
+            normalized(rollout.advantages)
+            if rollout.moments is None
+            else standardized(rollout.advantages, *rollout.moments)
+        )
+
+    def minibatches(self, rollout: Rollout | ShardedRollout) -> Iterator[tuple[Rollout | ShardedRows[Rollout], bool]]:
         """One pass in random order. The flag marks the last minibatch before an optimiser step."""
-        order = to_device(self.rng.permutation(len(rollout)), self.policy.device)
-        parts = order.tensor_split(min(self.hp.num_minibatches, len(rollout)))
+        parts = rollout.split(self.rng, self.hp.num_minibatches)
         for number, index in enumerate(parts, 1):
             yield rollout.rows(index), number % self.hp.grad_accumulation == 0 or number == len(parts)
 
@@ -243,7 +244,7 @@ class PPO(OnPolicyAlgorithm):
             self.exploration.load_state_dict(state["exploration"])
 
 
-READABLE = Readable(PPO, ["loss"], [ppo_loss, normalized])
+READABLE = Readable(PPO, ["loss", "scaled_advantages"], [ppo_loss, normalized])
 
 
 def stacked_mean(values: Sequence[Tensor | float]) -> Tensor:

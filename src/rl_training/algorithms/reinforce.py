@@ -21,5 +21,4 @@ class Reinforce(OnPolicyAlgorithm):
 
     def update(self, batch: Batch) -> UpdateResult:
         rollout = self.prepare(batch)
-        learnt = rollout.learnt()
-        return policy_gradient_update(self, rollout, learnt.advantages if self.hp.baseline else learnt.returns)
+        return policy_gradient_update(self, rollout, lambda rows: rows.advantages if self.hp.baseline else rows.returns)

@@ -23,7 +23,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
-from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
+from rl_training.algorithms.off_policy import (
+    CriticStep,
+    Learnable,
+    OffPolicyAlgorithm,
+    Transitions,
+    critic_loss,
+    td_targets,
+)
 from rl_training.algorithms.policies import NetworkPolicy, TorchParts, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
@@ -257,6 +264,8 @@ class ActorStep(NamedTuple):
 
     loss: Tensor | float
     logprobs: Tensor
+    allowed: Tensor | None = None
+    """`allowed_share` of the actions of each row (B,), where they are masked."""
 
 
 class SAC(OffPolicyAlgorithm):
@@ -298,14 +307,14 @@ class SAC(OffPolicyAlgorithm):
         from rl_training.algorithms.kernels.sac import FastKernel, fits
 
         parts = (self.actor, self.critics, self.targets["critics"].network)
-        if allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
+        if self.ctx.shards is None and allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
             return FastKernel(self)
         return self.reference_kernel()
 
     def update(self, batch: Batch) -> UpdateResult:
         """One step of the critics, the actor and the temperature, then the target critics follow."""
         self.updates += 1
-        rows, alpha, metrics = self.prepare(batch), self.alpha(), cast(Metrics, {})
+        rows, alpha, metrics = self.learnable(batch), self.alpha(), cast(Metrics, {})
 
         critics = self.critics_gradient(rows, alpha)
         metrics["critic_loss"] = critics.loss
@@ -319,8 +328,8 @@ class SAC(OffPolicyAlgorithm):
 
         metrics["alpha"] = alpha
         if self.temperature is not None:
-            mask, target_entropy = action_mask(rows.obs), self.target_entropy
-            wanted = target_entropy if mask is None else target_entropy * allowed_share(mask)
+            share, target_entropy = actor.allowed, self.target_entropy
+            wanted = target_entropy if share is None else target_entropy * share
             loss = temperature_loss(self.temperature.log_alpha, actor.logprobs, wanted)
             metrics["temperature_loss"] = loss.detach()
             self.step("temperature", loss, metrics)
@@ -335,7 +344,7 @@ class SAC(OffPolicyAlgorithm):
         assert self.hp.alpha is not None
         return self.hp.alpha
 
-    def critics_gradient(self, rows: Transitions, alpha: Tensor | float) -> CriticStep:
+    def critics_gradient(self, rows: Learnable, alpha: Tensor | float) -> CriticStep:
         """Gradient of `critics_objective`, ready for the critics' optimiser."""
         return self.kernel.gradient("critics", self.critics_objective, rows, alpha)
 
@@ -358,7 +367,7 @@ class SAC(OffPolicyAlgorithm):
         """Loss of the values (E, B) of E critics, a scalar."""
         return critic_loss(values, targets, weights)
 
-    def actor_gradient(self, rows: Transitions, alpha: Tensor | float) -> ActorStep:
+    def actor_gradient(self, rows: Learnable, alpha: Tensor | float) -> ActorStep:
         """Gradient of `actor_objective`, ready for the actor's optimiser."""
         return self.kernel.gradient("actor", self.actor_objective, rows, alpha)
 
@@ -367,7 +376,9 @@ class SAC(OffPolicyAlgorithm):
         with self.learners["critics"].frozen():
             obs, noise = self.critics.shown(rows.obs), self.action_noise(rows)
             logprobs, values = self.actions.logprobs_and_values(self.actor, self.critics, obs, noise)
-        return ActorStep(self.loss_of_actor(logprobs, values, alpha), logprobs.detach())
+        mask = action_mask(rows.obs)
+        share = None if mask is None else allowed_share(mask)
+        return ActorStep(self.loss_of_actor(logprobs, values, alpha), logprobs.detach(), share)
 
     def loss_of_actor(self, logprobs: Tensor, values: Tensor, alpha: Tensor | float) -> Tensor:
         """Loss of log-probabilities and values of the policy's own actions, (B,) each; a scalar."""

@@ -18,7 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
-from rl_training.algorithms.off_policy import CriticStep, OffPolicyAlgorithm, Transitions, critic_loss, td_targets
+from rl_training.algorithms.off_policy import (
+    CriticStep,
+    Learnable,
+    OffPolicyAlgorithm,
+    Transitions,
+    critic_loss,
+    td_targets,
+)
 from rl_training.algorithms.policies import NetworkPolicy, TorchParts, host_forward
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
@@ -122,14 +129,14 @@ class TD3(OffPolicyAlgorithm):
         from rl_training.algorithms.kernels.td3 import FastKernel, fits
 
         parts = (self.actor, self.critics, *(target.network for target in self.targets.values()))
-        if allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
+        if self.ctx.shards is None and allows_fast(self.hp) and READABLE.is_unchanged(self, parts) and fits(self):
             return FastKernel(self)
         return self.reference_kernel()
 
     def update(self, batch: Batch) -> UpdateResult:
         """One step of the critics; at every `actor_every_updates`-th call the actor and the targets move too."""
         self.updates += 1
-        rows, metrics = self.prepare(batch), cast(Metrics, {})
+        rows, metrics = self.learnable(batch), cast(Metrics, {})
 
         critics = self.critics_gradient(rows)
         metrics["critic_loss"] = critics.loss
@@ -144,7 +151,7 @@ class TD3(OffPolicyAlgorithm):
 
         return UpdateResult(metrics, self.priorities(rows, critics.errors.abs().mean(0)))
 
-    def critics_gradient(self, rows: Transitions) -> CriticStep:
+    def critics_gradient(self, rows: Learnable) -> CriticStep:
         """Gradient of `critics_objective`, ready for the critics' optimiser."""
         return self.kernel.gradient("critics", self.critics_objective, rows)
 
@@ -173,7 +180,7 @@ class TD3(OffPolicyAlgorithm):
         """Loss of the values (E, B) of E critics, a scalar."""
         return critic_loss(values, targets, weights)
 
-    def actor_gradient(self, rows: Transitions) -> Tensor | float:
+    def actor_gradient(self, rows: Learnable) -> Tensor | float:
         """Gradient of `actor_objective`, ready for the actor's optimiser; returns its loss."""
         return self.kernel.gradient("actor", self.actor_objective, rows).loss
 

@@ -10,8 +10,9 @@ from rl_training.config.schema import TrainConfig
 from rl_training.data.n_step import check_n_step
 from rl_training.data.priorities import Priorities
 from rl_training.data.rollout_buffer import RolloutBuffer
+from rl_training.data.sequence import check_sequence_length
 from rl_training.data.storage import check_rollout_memory, fit_capacity, layout, row_bytes
-from rl_training.hparams.off_policy import ReplayOptions, ReplaySchedule
+from rl_training.hparams.off_policy import ReplayOptions, ReplaySchedule, SequenceOptions
 from rl_training.hparams.schedules import value_at
 from rl_training.registry import buffers, check_call, check_methods
 from rl_training.runs.spaces import Spaces
@@ -59,8 +60,10 @@ def build_rollout_buffer(cfg: TrainConfig, spaces: Spaces, num_steps: int, *, co
     return kind(**sizes)
 
 
-def build_replay(cfg: TrainConfig, spaces: Spaces, options: ReplayOptions, env_fn: EnvFn | None) -> Replay:
-    """The replay buffer that the config or the algorithm asks for."""
+def build_replay(
+    cfg: TrainConfig, spaces: Spaces, options: ReplayOptions, env_fn: EnvFn | None, shard: int = 0
+) -> Replay:
+    """The replay buffer that the config or the algorithm asks for; the sizes in `cfg` are those of the `shard`."""
     observation_space, action_space = spaces
     assert not isinstance(action_space, DictSpec), "refused by every algorithm"
     name = cfg.buffer.type or "replay"
@@ -70,7 +73,7 @@ def build_replay(cfg: TrainConfig, spaces: Spaces, options: ReplayOptions, env_f
         "obs_dtype": obs_dtype,
         "action_dtype": "float32" if isinstance(action_space, BoxSpec) else action_space.dtype,
         "num_envs": cfg.env.num_envs,
-        "rng": Streams(cfg.seed)("buffer"),
+        "rng": Streams(cfg.seed)("buffer", shard),
         "n_step": options.n_step,
         "gamma": options.gamma,
         "on_memory": cfg.buffer.on_memory,
@@ -104,13 +107,20 @@ def annealing(
     return lambda: priorities.anneal(value_at(beta, progress.env_steps / total_timesteps))
 
 
-def compiled_replay_size(cfg: TrainConfig, env: JaxEnv, schedule: ReplaySchedule | None) -> int:
+def compiled_replay_size(
+    cfg: TrainConfig, env: JaxEnv, schedule: ReplaySchedule | None, sequences: SequenceOptions | None
+) -> int:
     """Transitions that fit: what the config asks for, refused or made smaller where there is no memory for it."""
     if schedule is None:
         return 0
     obs_row, action_row = (row_bytes(*layout(space)) for space in (env.observation_space, env.action_space))
-    size = fit_capacity(cfg.buffer.size or REPLAY_SIZE, 2 * obs_row + action_row + 6, on_memory=cfg.buffer.on_memory)
+    row = 2 * obs_row + action_row + 6
+    if sequences is not None:
+        row += 1 + sum(row_bytes(shape, dtype) for shape, dtype in sequences.carry.values())
+    size = fit_capacity(cfg.buffer.size or REPLAY_SIZE, row, on_memory=cfg.buffer.on_memory)
     check_n_step(schedule.n_step, None if schedule.n_step == 1 else 1.0, size, cfg.env.num_envs)
+    if sequences is not None:
+        check_sequence_length(sequences.length, size, cfg.env.num_envs)
     return size
 
 

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rl_training.assembly.environments import EnvFn, eval_env_maker
+from rl_training.assembly.multi_agent.games import build_league
 from rl_training.assembly.user_parts import UserParts
 from rl_training.config.loading import config_to_mapping
 from rl_training.config.schema import TrainConfig
+from rl_training.data.datasets.info import DatasetInfo
+from rl_training.data.datasets.recorder import FOLDER, StepRecorder
 from rl_training.logging.dream_pictures import write_dream
 from rl_training.logging.logger import Logger
 from rl_training.logging.progress_display import Display
@@ -32,9 +35,9 @@ from rl_training.training.callbacks import (
 from rl_training.training.dreams import DreamCallback, Dreaming, SequenceReplay
 from rl_training.training.evaluation import EvalResult, evaluate_policy
 from rl_training.training.loop import TrainerCallback
-from rl_training.training.off_policy import OffPolicyTrainer
+from rl_training.training.offline.record_callback import RecordCallback
 from rl_training.training.offline.trainer import OfflineTrainer
-from rl_training.types import Dream, Policy
+from rl_training.types import ConfigError, Dream, JointSpec, Policy
 
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
@@ -52,18 +55,23 @@ def build_callbacks(
 ) -> dict[str, TrainerCallback]:
     """All callbacks up to those of the user, by the names that checkpoints know those with state under."""
     found: dict[str, TrainerCallback] = {"guard": GuardCallback(trainer.guard)}
+    if (league := build_league(cfg, trainer)) is not None:
+        found["league"] = league
     play = partial(play_episodes, cfg, trainer.algorithm.policy, env_fn)
     if cfg.logging.trace:
         found["trace"] = TraceCallback(logger)
+    if cfg.logging.record:
+        if isinstance(trainer.spaces[0], JointSpec):
+            raise ConfigError("logging.record: a dataset holds the episodes of a single agent")
+        found["record"] = RecordCallback(build_recorder(cfg, trainer, run))
     if cfg.training.num_eval_episodes > 0:
         compiled = cfg.training.eval_lane == "compiled"
         evaluate: Evaluate = cast("CompiledTrainer", trainer).evaluate if compiled else play
-        scored = isinstance(trainer, OfflineTrainer) and trainer.replay.has_scores
-        score = cast(OfflineTrainer, trainer).replay.score if scored else None
-        found["eval"] = EvalCallback(evaluate, logger, cfg.training, score)
-    if isinstance(trainer, OffPolicyTrainer) and isinstance(trainer.algorithm, Dreaming):
-        buffer = cast(SequenceReplay, trainer.buffer)
-        found["dreams"] = DreamCallback(trainer.algorithm, buffer, cfg, partial(write_pictures, run))
+        found["eval"] = EvalCallback(evaluate, logger, cfg.training, trainer.normalized_score)
+    algorithm: Any = trainer.algorithm
+    if isinstance(algorithm, Dreaming) and not isinstance(trainer, OfflineTrainer):
+        buffer = cast(SequenceReplay, trainer.parts()["buffer"])
+        found["dreams"] = DreamCallback(algorithm, buffer, cfg, partial(write_pictures, run))
     if cfg.logging.video_frequency > 0:
         found["video"] = VideoCallback(partial(record_video, run, play), run.videos, cfg.logging.video_frequency)
     if users.monitor.rules:
@@ -72,6 +80,14 @@ def build_callbacks(
     if cfg.monitor.debug.enabled:
         found["debug"] = debug_callback(cfg, run, env_fn, display, logger)
     return found | {f"callback_{i}": callback for i, callback in enumerate(users.callbacks)}
+
+
+def build_recorder(cfg: TrainConfig, trainer: AnyTrainer, run: RunDir) -> StepRecorder:
+    """Keeps the transitions of the run in its own folder."""
+    policy = {"run": run.path.name, "algo": cfg.algo, "how": "training"}
+    env = config_to_mapping(run.config(secrets=False))["env"]
+    info = DatasetInfo(cfg.env_id, trainer.spaces, "env", env=env, policy=policy, seed=cfg.seed)
+    return StepRecorder(run.path / FOLDER, info, cfg.env.num_envs)
 
 
 def play_episodes(

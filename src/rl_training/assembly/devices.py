@@ -8,14 +8,19 @@ from contextlib import contextmanager, nullcontext
 
 from rl_training.config.schema import TrainConfig
 from rl_training.system.imports import without_collections
+from rl_training.system.launch import launched
 from rl_training.system.threads import blas_threads, set_blas_threads
 from rl_training.types import ConfigError
 
 
 def resolve_device(cfg: TrainConfig) -> str:
-    """The device to run on: the requested one if it is available, else the CPU with one warning."""
+    """The device to run on: the requested one if it is available, else the CPU with one warning. Of several processes
+    of one run (torchrun) each takes the GPU of its number."""
     import torch
 
+    launch = launched()
+    if launch.ranks > 1 and cfg.device.startswith(("cuda", "auto")) and torch.cuda.is_available():
+        return f"cuda:{launch.local_rank}"
     if cfg.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     wanted = torch.device(cfg.device)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rl_training.assembly.multi_agent.games import with_eval_opponent
 from rl_training.config.schema import TrainConfig
 from rl_training.envs import make_env
 from rl_training.runs.names import env_fn_of
@@ -21,7 +22,12 @@ def eval_env_maker(
     """A function that makes the i-th evaluation environment: the same stack without the wrappers for training only.
     They draw frames where they are to `render`, or show themselves in a `window`."""
     mode = "human" if window else "rgb_array" if render else None
-    return lambda i: make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, index=i, training=False, render_mode=mode)
+
+    def make(index: int) -> Any:
+        env = make_env(env_fn or cfg.env_id, cfg.env, seed=cfg.seed, index=index, training=False, render_mode=mode)
+        return with_eval_opponent(env, cfg)
+
+    return make
 
 
 def need_env_fn(run: Path, cfg: TrainConfig, env_fn: EnvFn | None, verb: str) -> None:

@@ -83,7 +83,10 @@ def rollout_flops(algorithm: OnPolicyAlgorithm, learn: Learn, spaces: Spaces, nu
     if algorithm.network.memories:
         length = algorithm.hp.sequence_length or min(num_steps, LONGEST_SEQUENCE)
     batch = rollout_of_zeros(spaces, length, num_envs)
-    batch["initial_carry"] = algorithm.policy.initial_carry(num_envs)
+    carry, begins = algorithm.policy.initial_carry(num_envs), np.ones(num_envs, np.bool_)
+    batch["initial_carry"] = carry
+    acted = algorithm.policy.act(batch["last_obs"], carry, begins, np.random.default_rng(0))
+    batch.update({name: np.zeros((length, *value.shape), value.dtype) for name, value in acted.extras.items()})
     with algorithm.reference_gradients():
         return counted_flops(lambda: learn(batch)) * num_steps / length
 
@@ -142,6 +145,7 @@ def transitions_of_zeros(spaces: Spaces, lead: tuple[int, ...]) -> Batch:
         "truncated": no,
         "valid": ~no,
         "is_first": no,
+        "returns_to_go": np.zeros(lead, np.float32),
     }
 
 

@@ -148,7 +148,7 @@ class _Flattener:
             if isinstance(value, np.generic):
                 return self.encode(value.item(), path)
             _refuse(path, f"is a {kind.__name__}; only JSON scalars, lists and dicts can stand here")
-        if kind is RowLog:
+        if isinstance(value, RowLog):
             return self._encode_log(value, path)
         return self._encode_array(value, path)
 

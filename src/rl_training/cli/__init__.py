@@ -20,6 +20,7 @@ from rl_training.cli.exit_codes import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTE
 from rl_training.cli.output import note
 from rl_training.cli.parser import UsageError
 from rl_training.system.formatting import wrapped
+from rl_training.system.launch import launched
 
 if TYPE_CHECKING:
     from rl_training.config.schema import TrainConfig
@@ -118,11 +119,15 @@ def report(error: Exception, show_traceback: bool) -> int:
     if isinstance(error, UsageError):
         expected, code = True, EXIT_USAGE
     else:
-        from rl_training.types import ConfigError, RLTrainingError
+        from rl_training.types import ConfigError, FollowedError, RLTrainingError
 
         expected = isinstance(error, RLTrainingError)
         code = EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
         said = without_secrets(said, error)
+        if isinstance(error, FollowedError):
+            return code
+    if code == EXIT_USAGE and launched().local_rank > 0:
+        return code  # with torchrun the first process of each host says what all of them find
     if expected and not show_traceback and error.__cause__ is None:
         note(f"error: {said}")
         return code

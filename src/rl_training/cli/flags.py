@@ -135,6 +135,23 @@ def output_dir_flag(help: str = "folder to look for RUN in (default runs)") -> s
     return text(help, "DIR")
 
 
+def read_checkpoint(typed: str) -> int | str:
+    """`latest`, `best` or a number of env steps."""
+    if typed not in ("latest", "best") and not typed.isdecimal():
+        raise UsageError(f"--checkpoint is latest, best or a number of env steps, not '{typed}'")
+    return int(typed) if typed.isdecimal() else typed
+
+
+def checkpoint_flag() -> int | str:
+    return converted(
+        read_checkpoint,
+        read_checkpoint("latest"),
+        "latest, best, or the env steps of a saved one (default latest)",
+        "WHICH",
+        values="checkpoints",
+    )
+
+
 def executor_flag(*, section: str = "") -> str | None:
     return text(
         "where several runs are started: local, threads, slurm, ray[:ADDRESS], or package.module:Name of your own",

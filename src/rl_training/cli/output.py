@@ -66,13 +66,25 @@ def amount(size: float) -> str:
     return f"{size / unit:,.1f} {name}"
 
 
+PER = {
+    "broadcast_bytes": "per update and node",
+    "gather_bytes": "per rollout, of all runners",
+    "gather_runner_bytes": "per rollout and runner",
+    "runner_calls": "per rollout",
+    "rollout_seconds": "in the environments, as timed here",
+    "calls_per_second": "of the process that trains",
+    "journal_bytes": "while it runs",
+}
+"""What entries of a plan are counted for, where that is not the whole of it."""
+
+
 def entry_name(key: str) -> str:
     """The name of an entry of a plan, without its unit.
 
     >>> entry_name("update_mflop"), entry_name("env_steps")
     ('update', 'env steps')
     """
-    return key.removesuffix("_bytes").removesuffix("_mflop").replace("_", " ")
+    return key.removesuffix("_bytes").removesuffix("_mflop").removesuffix("_seconds").replace("_", " ")
 
 
 def entry_text(key: str, value: Any) -> str:
@@ -80,12 +92,24 @@ def entry_text(key: str, value: Any) -> str:
 
     >>> entry_text("update_mflop", 1530.0), entry_text("env_steps", 100096), entry_text("disk_bytes", 1e6)
     ('1,530 MFLOP', '100,096', '1.0 MB')
+    >>> entry_text("broadcast_bytes", 36_620)
+    '36.6 kB per update and node'
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if key.endswith("_mflop"):
-        return f"{value:,.15g} MFLOP"
-    return amount(value) if key.endswith("_bytes") else f"{value:,}"
+    text = f"{value:,}"
+    if key.endswith("_bytes"):
+        text = amount(value)
+    elif key.endswith(("_mflop", "_seconds")):
+        text = f"{value:,.15g} {'MFLOP' if key.endswith('_mflop') else 's'}"
+    return f"{text} {PER[key]}" if key in PER else text
+
+
+def show_entries(plan: Mapping[str, Any]) -> None:
+    """Print the entries of a plan, a line each."""
+    width = max(12, *(len(entry_name(key)) for key in plan))
+    for key, value in plan.items():
+        show(f"  {entry_name(key):<{width}}  {entry_text(key, value)}")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

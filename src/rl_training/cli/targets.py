@@ -39,6 +39,16 @@ def find_target(named: str, output_dir: str | None) -> RunDir | SeedGroup | Swee
         raise UsageError(str(error)) from error
 
 
+def find_one_run(named: str, output_dir: str | None, command: str) -> RunDir:
+    """The run that was named; UsageError where there is none, or where it is a group of seeds or a sweep."""
+    from rl_training.runs.directory import RunDir
+
+    target = find_target(named, output_dir)
+    if not isinstance(target, RunDir):
+        raise UsageError(f"rl {command} takes one run, not a group or a sweep")
+    return target
+
+
 def runs_of(target: RunDir | SeedGroup | Sweep) -> list[RunDir]:
     """Every run of a target that has begun; UsageError for a group or a sweep without one."""
     from rl_training.runs.directory import RunDir

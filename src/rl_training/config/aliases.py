@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_training.config.executors import executor_section
 from rl_training.config.fields import FREE_HPARAMS, section_paths
 from rl_training.config.yaml_reader import MAX_DEPTH, Document, plain_copy, shorten, shown
 from rl_training.types import ConfigError
@@ -41,6 +42,8 @@ ALIASES: Mapping[str, str] = {
     "hparams.entropy_coef": "hparams.ent_coef",
 }
 LONGEST_ALIAS = 2
+EXECUTOR_NAMES = (("executor", "env"), ("executor", "options"))
+"""Mappings of an executor whose keys are names that others chose: variables, flags of sbatch."""
 
 
 def canonical_key(key: str, *, own_hparams: bool = False) -> str:
@@ -67,8 +70,10 @@ def canonical_path(path: Path, *, own_hparams: bool = False, section: bool = Fal
 
 
 def _same_dashes(path: Path, own_hparams: bool) -> Path:
-    """`-` to `_`, except in names that the user chose: below `kwargs` and in hparams of a user's algorithm."""
+    """`-` to `_`, except in names that the user chose: below `kwargs`, for an executor, in hparams of a user's
+    algorithm."""
     end = path.index("kwargs") + 1 if "kwargs" in path else len(path)
+    end = min(end, 2) if path[:2] in EXECUTOR_NAMES else end
     if own_hparams and path[0] in ("hparams", "algorithm"):
         end = 1
     return (*(part.replace("-", "_") for part in path[:end]), *path[end:])
@@ -162,6 +167,8 @@ class _Canonical:
         section = canonical_path(spelt, own_hparams=self.own_hparams, section=True)
         if value is None and section in self.sections:
             return  # an empty section, for example with all its keys commented out
+        if section == ("executor",) and isinstance(value, str):
+            value = executor_section(value)
         if isinstance(value, dict) and (value or not section):
             if section:
                 self.layer.sections.setdefault(section, self.origin(written))
@@ -176,7 +183,8 @@ class _Canonical:
 
     def is_free(self, section: Path, spelt: Path, value: Any) -> bool:
         """Whether a name in `section` was chosen by the user and is kept whole (unlike `algorithm.name`, an alias)."""
-        if "kwargs" not in section and not (self.own_hparams and section[:1] == ("hparams",)):
+        is_own = self.own_hparams and section[:1] == ("hparams",)
+        if "kwargs" not in section and section not in EXECUTOR_NAMES and not is_own:
             return False
         path = canonical_path(spelt, own_hparams=self.own_hparams, section=isinstance(value, dict))
         return path == (*section, spelt[-1])

@@ -108,3 +108,18 @@ def refuse_critic_only(space: SpaceSpec, cfg: NetworkConfig, algo: str) -> None:
             f"{algo} acts with the network that values the actions, so that nothing can be for critics only "
             f"({', '.join(hidden)}); take an algorithm with an actor, such as ppo or sac, or drop the key in a wrapper"
         )
+
+
+def refuse_beside_world_model(cfg: NetworkConfig, *, normalize_obs: bool, normalize_reward: bool) -> None:
+    """ConfigError where a config asks a world model for other networks, or for statistics that symlog replaces."""
+    if cfg != NetworkConfig():
+        raise ConfigError(
+            "network: the networks of a world model follow from hparams.size (or hparams.custom) and hparams.dynamics; "
+            "leave the section network out"
+        )
+    for name, asked in (("normalize_obs", normalize_obs), ("normalize_reward", normalize_reward)):
+        if asked:
+            raise ConfigError(
+                f"env.{name}: a world model takes symlog of observations and predicts rewards of any size, so nothing "
+                f"is to be normalised; leave env.{name} out"
+            )

@@ -16,7 +16,14 @@ from typing import Any
 
 from rl_training.config.aliases import Layer, document_layer, merge, merged, override_layer
 from rl_training.config.fields import FREE_HPARAMS
-from rl_training.config.schema import BufferConfig, EnvConfig, TrainConfig, builtin_spec, steps_for_buffer
+from rl_training.config.schema import (
+    DATASET_ENV,
+    BufferConfig,
+    EnvConfig,
+    TrainConfig,
+    builtin_spec,
+    steps_for_buffer,
+)
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems, root_type
 from rl_training.config.yaml_reader import Document, plain_copy, shorten
 from rl_training.registry import (
@@ -67,10 +74,9 @@ class ResolvedConfig:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of every field, the same however the config was written (1 or 1.0, lists or tuples)."""
-        import hashlib  # OpenSSL takes longer to load than this module, and help pages need no hash
-
-        return hashlib.sha256(json.dumps(self.mapping, sort_keys=True).encode()).hexdigest()
+        """Hash of every field but those of execution, the same however the config was written (1 or 1.0, lists or
+        tuples)."""
+        return hash_of(self.mapping)
 
     def with_values(self, changes: Mapping[str, Any]) -> ResolvedConfig:
         """The same with `changes` (dotted keys) on top, checked again without reading any file."""
@@ -91,6 +97,29 @@ class ConfigLayers:
     def resolve(self, overrides: Mapping[str, Any] | None = None) -> ResolvedConfig:
         """The config with `overrides` (dotted keys, any spelling) on top; ConfigError with every problem."""
         return ResolvedConfig(resolve(self.documents, overrides), self.documents[-1].source, self.path, self.text)
+
+
+EXECUTION = (("env", "runners"), ("executor",))
+"""Fields and sections that say where and by how many processes a run is executed: no part of its hash, and free at a
+resume."""
+
+
+def hash_of(mapping: Mapping[str, Any]) -> str:
+    """SHA-256 of a complete config without the fields of execution."""
+    import hashlib  # OpenSSL takes longer to load than this module, and help pages need no hash
+
+    tree = mapping
+    for path in EXECUTION:
+        tree = without(tree, path)
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+
+def without(tree: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """A copy of a tree that lacks the value at a path, if it has one."""
+    first, *rest = path
+    if not rest or not isinstance(tree.get(first), Mapping):
+        return {key: value for key, value in tree.items() if key != first or rest}
+    return {**tree, first: without(tree[first], rest)}
 
 
 def config_to_mapping(cfg: TrainConfig) -> dict[str, Any]:
@@ -153,9 +182,14 @@ def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]
         return TrainConfig(**given)
 
     unknown_names = _unknown_names(tree)
-    if spec is not None and spec.kind == "offline" and value_at(tree, ("training", "total_timesteps")) is not None:
-        what = f"'{spec.name}' is offline and steps no environment: give training.total_updates instead"
-        unknown_names.append(Problem(("training", "total_timesteps"), what))
+    if spec is not None and spec.kind == "offline":
+        tree = {"env_id": DATASET_ENV, **{name: value for name, value in tree.items() if value is not None}}
+        given, online = (
+            value_at(tree, path) for path in (("training", "total_timesteps"), ("dataset", "online_share"))
+        )
+        if given is not None and online is None:
+            what = f"'{spec.name}' is offline and steps no environment: give training.total_updates instead"
+            unknown_names.append(Problem(("training", "total_timesteps"), what))
     hparams: Any = spec.hparams if spec else FREE_HPARAMS
     cfg, problems = check(root_type(hparams), tree, build)
     return (None if unknown_names else cfg), [*unknown_names, *problems]

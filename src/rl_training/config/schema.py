@@ -11,8 +11,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import Any, Literal
 
+from rl_training.config.executors import ExecutorConfig
 from rl_training.config.monitor import MonitorConfig
-from rl_training.hparams.base import MAX_COUNT, STRICT, AlgorithmSpec, Json, Minibatched, check_range
+from rl_training.config.multi_agent.agents import AgentsConfig, PolicyConfig
+from rl_training.config.multi_agent.league import LeagueConfig
+from rl_training.hparams.base import (
+    MAX_COUNT,
+    STRICT,
+    AlgorithmSpec,
+    Json,
+    Lagging,
+    Minibatched,
+    OnPolicyHparams,
+    check_range,
+)
+from rl_training.hparams.off_policy import OffPolicyHparams
 from rl_training.registry import algorithms
 from rl_training.seeding import MAX_SEED
 from rl_training.types import ConfigError
@@ -20,6 +33,8 @@ from rl_training.types import ConfigError
 CONFIG_VERSION = 2
 AUTO_EVALUATIONS = 10
 """Number of evaluations of a run whose `training.eval_frequency` is auto."""
+DATASET_ENV = "dataset"
+"""`env_id` of an offline run whose config names no environment: that of its dataset."""
 OFFLINE_UPDATES = 50_000
 """Updates of an offline run whose config does not say."""
 MAX_PARTS = 10**6
@@ -89,13 +104,52 @@ class EnvConfig:
     overlap: bool = False
     """Collect the next rollout (or block of 256 env steps, with replay) while the learner works on this one, with the
     policy from before this update; pays where environments are as slow as learning (torch)."""
+    collector: Literal["local", "ray"] = "local"
+    """local steps the environments here; ray in runners on a Ray cluster, where each environment acts by itself with a
+    random stream of its own (torch)."""
+    runners: int | None = None
+    """Runners on the cluster, each with a part of the environments; a run is the same with any number of them. Null
+    takes one per CPU of the cluster, at most num_envs (ray)."""
+    collection: Literal["sync", "async"] = "sync"
+    """sync waits for every runner; async keeps runners at work while the learner learns, with weights that are some
+    updates old, and cannot be repeated bit for bit (ray; impala and dqn)."""
+    max_policy_lag: int | None = None
+    """Age in updates of the weights behind a rollout, from which on it is dropped; null keeps all (async; impala)."""
+    agents: AgentsConfig = field(default_factory=AgentsConfig)
+    """Environments with several agents: who plays whom, for which reward, and what critics see."""
 
     def __post_init__(self) -> None:
         check_range(self, "num_envs", low=1, high=MAX_PARTS)
+        check_range(self, "runners", low=1, high=MAX_PARTS)
+        check_range(self, "max_policy_lag", low=0, high=MAX_COUNT)
+        self._check_collector()
         check_range(self, "num_workers", low=1, high=MAX_PARTS)
         check_range(self, "max_episode_steps", low=1, high=MAX_COUNT)
         check_range(self, "frame_stack", low=1, high=MAX_PARTS)
         check_range(self, "step_timeout", low=0.0, above=True)
+
+    def _check_collector(self) -> None:
+        """Refuse combinations that mean nothing."""
+        if self.collector == "local":
+            only_ray = {"runners": self.runners, "max_policy_lag": self.max_policy_lag}
+            used = [name for name, value in only_ray.items() if value is not None]
+            if self.collection == "async":
+                used.append("collection")
+            if used:
+                raise ConfigError(f"{used[0]} is for runners: it needs env.collector: ray")
+            return
+        if self.overlap:
+            raise ConfigError(
+                "overlap cannot be combined with env.collector: ray; with env.collection: async runners collect while "
+                "the learner learns"
+            )
+        if self.vectorization != "sync":
+            raise ConfigError(
+                f"vectorization {self.vectorization} cannot be combined with env.collector: ray, whose runners step "
+                "their environments themselves; use env.vectorization: sync"
+            )
+        if self.runners is not None and self.runners > self.num_envs:
+            raise ConfigError(f"runners {self.runners} is more than env.num_envs {self.num_envs}")
 
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu", "identity"]
@@ -178,6 +232,12 @@ class BackboneConfig:
             raise ConfigError(f"hidden_dims must be between 1 and {MAX_PARTS}, not {list(self.hidden_dims)}")
 
 
+def backbone_of(values: Mapping[str, Any]) -> BackboneConfig:
+    """The backbone that an algorithm has by default, from plain values."""
+    memory = {"memory": MemoryConfig(**values["memory"])} if "memory" in values else {}
+    return BackboneConfig(**{**values, **memory})
+
+
 @dataclass(frozen=True)
 class NetworkConfig:
     """Actor and critic networks."""
@@ -227,9 +287,12 @@ class DatasetConfig:
     """Learn only from this fraction of the episodes, those of the highest return; 0.1 makes bc the 10% BC baseline."""
     reward: Literal["raw", "return_range"] | float = "raw"
     """raw; return_range divides by the range of the episodes' returns and multiplies by 1000; a number multiplies."""
+    online_share: float | None = None
+    """Go on in an environment, with this share of each batch from its steps; null steps none. --init-from sets 0.5."""
 
     def __post_init__(self) -> None:
         check_range(self, "top_fraction", low=0.0, high=1.0)
+        check_range(self, "online_share", low=0.0, high=1.0)
         if self.top_fraction == 0.0 or self.reward == 0.0:
             raise ConfigError("dataset.top_fraction and a number as dataset.reward must be above 0")
 
@@ -260,8 +323,12 @@ class TrainingConfig:
     """Stop when the mean return over `stop_episodes` reaches this; null trains to the end."""
     stop_episodes: int = 100
     """Episodes that decide on `stop_at_return`; they are run once an evaluation of fewer episodes has reached it."""
+    shards: int = 1
+    """Parts of every batch, each with environments, replay and random streams of its own, whose gradients are summed in
+    order; torchrun spreads them over processes, and any number of these that divides it gives the same bits (torch)."""
     runs_per_program: int = 1
-    """Compiled runs of a group or sweep in one vmapped program; on an accelerator a group takes all."""
+    """Compiled runs of a group or sweep that one device advances in one vmapped program; on accelerators a group is
+    spread over all devices."""
     num_threads: int = 1
     """Threads of torch and of NumPy's linear algebra; small networks are fastest with one. To reproduce a run bit for
     bit, use the same number."""
@@ -275,6 +342,7 @@ class TrainingConfig:
         check_range(self, "num_eval_episodes", low=0, high=MAX_COUNT)
         check_range(self, "checkpoint_frequency", low=0, high=MAX_COUNT)
         check_range(self, "stop_episodes", low=1, high=MAX_COUNT)
+        check_range(self, "shards", low=1, high=1024)
         check_range(self, "runs_per_program", low=1, high=1024)
         check_range(self, "num_threads", low=1, high=1024)
 
@@ -341,6 +409,8 @@ class LoggingConfig:
     """Keys of numbers in the `info` of an episode's last step to log as `rollout/info/<key>`."""
     trace: bool = False
     """Write every transition to logs/trace.jsonl (large; for debugging)."""
+    record: bool = False
+    """Keep every transition as a dataset in the run's folder `dataset/`, for offline algorithms; host lane only."""
     video_frequency: int = 0
     """Env steps between videos of an evaluation episode; 0 records none."""
     sinks: tuple[PartConfig, ...] = ()
@@ -389,10 +459,14 @@ class TrainConfig:
     """Hyperparameters of the algorithm (`rl config show` lists them); a mapping for algorithms outside the package."""
     network: NetworkConfig = DEFAULT_NETWORK
     """Network section; fields that are not given have the algorithm's defaults."""
+    policies: Mapping[str, PolicyConfig] = field(default_factory=dict)
+    """With several agents: what single policies of `env.agents.policies` have for themselves, by name."""
     buffer: BufferConfig = field(default_factory=BufferConfig)
     """Buffer section."""
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     """What an offline algorithm learns from."""
+    league: LeagueConfig = field(default_factory=LeagueConfig)
+    """Games: whom the learner plays against."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """Budget and frequencies."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -403,6 +477,8 @@ class TrainConfig:
     """Checks on the running experiment."""
     callbacks: tuple[PartConfig, ...] = ()
     """Your own callbacks, by registered name or dotted path."""
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    """Where the runs of several seeds are started; one run is trained where its command is typed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dir", os.fspath(self.output_dir))
@@ -417,9 +493,20 @@ class TrainConfig:
                 "env.overlap is for backend: torch; with jax, collecting and learning take turns in the host lane "
                 "and are one program in the compiled lane: set env.overlap: false"
             )
+        if self.env.collector == "ray" and self.backend == "jax":
+            raise ConfigError("env.collector ray is for backend: torch; set env.collector: local")
+        if self.logging.record and self.env.overlap:
+            raise ConfigError(
+                "logging.record keeps steps in the order in which they are learnt from: not with env.overlap"
+            )
         self._fill_hparams()
         self._check_offline()
+        spec = builtin_spec(self.algo)
+        if spec is not None:
+            check_collection(self, spec)
         self._match_buffer_to_rollout()
+        if self.training.shards > 1 and (refusal := against_shards(self)) is not None:
+            raise ConfigError(f"training.shards {self.training.shards}: {refusal}")
         if isinstance(self.hparams, Minibatched):
             count, num_steps = self.hparams.num_minibatches, self.hparams.num_steps
             if count > 1 and count > num_steps * self.env.num_envs:
@@ -445,7 +532,7 @@ class TrainConfig:
             )
         object.__setattr__(self, "hparams", hparams)
         if spec and spec.network and self.network is DEFAULT_NETWORK:
-            backbones: dict[str, Any] = {name: BackboneConfig(**value) for name, value in spec.network.items()}
+            backbones: dict[str, Any] = {name: backbone_of(value) for name, value in spec.network.items()}
             object.__setattr__(self, "network", NetworkConfig(**backbones))
 
     def _check_offline(self) -> None:
@@ -455,6 +542,9 @@ class TrainConfig:
             if spec is not None and (training.total_updates is not None or self.dataset != DatasetConfig()):
                 raise ConfigError(f"dataset and training.total_updates are for offline algorithms, not '{self.algo}'")
             return
+        if self.dataset.online_share is not None:
+            self._check_online()
+            return
         if training.total_timesteps != TrainingConfig.total_timesteps or training.total_episodes is not None:
             raise ConfigError(
                 f"'{self.algo}' is offline and steps no environment: give training.total_updates instead of "
@@ -462,9 +552,11 @@ class TrainConfig:
             )
         unused = {
             "env.overlap": self.env.overlap,
+            "env.collector": self.env.collector != "local",
             "env.normalize_reward": self.env.normalize_reward,
             "buffer": self.buffer != BufferConfig(),
             "logging.trace": self.logging.trace,
+            "logging.record": self.logging.record,
             "logging.info_keys": bool(self.logging.info_keys),
             "monitor.debug": self.monitor.debug.enabled,
         }
@@ -472,6 +564,21 @@ class TrainConfig:
             raise ConfigError(f"'{self.algo}' is offline and steps no environment: {', '.join(used)} cannot be used")
         if training.total_updates is None:
             object.__setattr__(self, "training", replace(training, total_updates=OFFLINE_UPDATES))
+
+    def _check_online(self) -> None:
+        """An offline algorithm that goes on in an environment: it counts env steps and has a plain replay buffer."""
+        if not self.hparams.goes_online:
+            raise ConfigError(f"'{self.algo}' only imitates a dataset: it learns nothing from an environment")
+        if self.training.total_updates is not None:
+            raise ConfigError("a run with dataset.online_share counts env steps: give training.total_timesteps")
+        unused = {
+            "env.overlap": self.env.overlap,
+            "env.collector": self.env.collector != "local",
+            "env.normalize_reward": self.env.normalize_reward,
+            "buffer.type": self.buffer.type not in (None, "replay", "uniform"),
+        }
+        if used := [name for name, is_used in unused.items() if is_used]:
+            raise ConfigError(f"{', '.join(used)} cannot be used where batches come from a dataset too")
 
     def _match_buffer_to_rollout(self) -> None:
         """On-policy: `buffer.size` sets `num_steps` if that has its default value, else the two must agree."""
@@ -483,6 +590,26 @@ class TrainConfig:
         steps = steps_for_buffer(self.buffer.size, num_steps, self.env.num_envs, may_change=may_change)
         if steps != num_steps:
             object.__setattr__(self, "hparams", replace(self.hparams, num_steps=steps))
+
+
+def check_collection(cfg: TrainConfig, spec: AlgorithmSpec) -> None:
+    """Refuse a way of collecting that does not fit the algorithm."""
+    env = cfg.env
+    if env.max_policy_lag is not None and (env.collection == "sync" or spec.kind != "on_policy"):
+        raise ConfigError("env.max_policy_lag is for rollouts that are collected with env.collection: async (impala)")
+    if env.collection == "async" and not spec.takes_late_data:
+        raise ConfigError(
+            f"env.collection is async, and '{cfg.algo}' does not correct for what earlier policies collected; take "
+            "algo: impala, or dqn with buffer.type: prioritized (Ape-X), or env.collection: sync"
+        )
+    if env.collection == "async" and spec.kind == "on_policy" and env.normalize_reward:
+        raise ConfigError(
+            "env.normalize_reward follows each environment from rollout to rollout, which come in any order with "
+            "env.collection: async; scale rewards in a wrapper"
+        )
+    is_lagging = isinstance(cfg.hparams, Lagging) and cfg.hparams.policy_lag > 0
+    if is_lagging and (env.collector != "local" or env.overlap):
+        raise ConfigError("hparams.policy_lag is for env.collector: local without env.overlap")
 
 
 def steps_for_buffer(size: int, num_steps: int, num_envs: int, *, may_change: bool) -> int:
@@ -497,6 +624,41 @@ def steps_for_buffer(size: int, num_steps: int, num_envs: int, *, may_change: bo
     if size % num_envs:
         raise ConfigError(f"buffer.size {size} is not a multiple of env.num_envs {num_envs}, so no rollout fills it")
     return size // num_envs
+
+
+def against_shards(cfg: TrainConfig) -> str | None:
+    """Why the batches of a run cannot be split into its `training.shards`, with the cure; None where they can."""
+    spec, shards, num_envs = builtin_spec(cfg.algo), cfg.training.shards, cfg.env.num_envs
+    if cfg.backend == "jax":
+        return "shards are for backend: torch; with jax take training.runs_per_program, which uses every device"
+    if spec is not None and not spec.shards:
+        return f"algorithm '{cfg.algo}' cannot learn in shards; take one of {', '.join(sharded_algorithms())}"
+    unfit = {
+        "env.overlap: true": cfg.env.overlap,
+        "env.collector: ray": cfg.env.collector != "local",
+        "env.vectorization: native, which has one random stream for all environments": cfg.env.vectorization
+        == "native",
+        "logging.trace: true": cfg.logging.trace,
+        "logging.record: true": cfg.logging.record,
+        "monitor.debug (--debug)": cfg.monitor.debug.enabled,
+        "hparams.exploration": isinstance(cfg.hparams, OnPolicyHparams) and cfg.hparams.has_intrinsic_value,
+    }
+    if used := [name for name, is_used in unfit.items() if is_used]:
+        return f"this does not go with {', '.join(used)}"
+    if num_envs % shards:
+        return f"it does not divide env.num_envs {num_envs}; every shard has environments of its own"
+    if isinstance(cfg.hparams, OffPolicyHparams) and cfg.hparams.batch_size % shards:
+        return f"it does not divide hparams.batch_size {cfg.hparams.batch_size}"
+    if isinstance(cfg.hparams, Minibatched):
+        rows, count = cfg.hparams.num_steps * num_envs // shards, cfg.hparams.num_minibatches
+        if rows < count:
+            return f"a shard has {rows} rows of a rollout, fewer than hparams.num_minibatches {count}"
+    return None
+
+
+def sharded_algorithms() -> list[str]:
+    """The package's algorithms that learn in shards."""
+    return [name for name in algorithms.names() if (spec := builtin_spec(name)) is not None and spec.shards]
 
 
 def builtin_spec(algo: str) -> AlgorithmSpec | None:

@@ -82,10 +82,9 @@ class Actions:
         holder = run.holder()
         if holder is not None:
             raise RunError(f"run '{ref.key}' is in use by process {holder.pid} on {holder.host}")
-        if ref.row["status"] not in RESUMABLE:
-            raise RunError(
-                f"run '{ref.key}' is {ref.row['status']}; a run that was stopped, killed or failed can go on"
-            )
+        status = index.describe(ref.path, config=False)["status"]  # the table may not know yet that it was killed
+        if status not in RESUMABLE:
+            raise RunError(f"run '{ref.key}' is {status}; a run that was stopped, killed or failed can go on")
         with run.to_run():
             pass  # TrustError and RunError as `rl resume` would give them
         with self._lock:

@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 
 from rl_training.dashboard.actions import Actions
 from rl_training.dashboard.live import MAX_PAGES, Page, Watcher
+from rl_training.dashboard.pages import agents as agents_page
 from rl_training.dashboard.pages import run as run_page
 from rl_training.dashboard.pages.alerts import Alerts
 from rl_training.dashboard.pages.sweeps import Sweeps
@@ -314,6 +315,10 @@ def _run_routes(app: FastAPI, dashboard: Dashboard) -> None:
     @app.get("/api/runs/{key}/evals")
     def evals(key: str) -> Response:
         return answer(run_page.evaluations(find(key).path))
+
+    @app.get("/api/runs/{key}/agents")
+    def agents(key: str) -> Response:
+        return answer(agents_page.agents_answer(find(key)))
 
     @app.get("/api/runs/{key}/file")
     def file(key: str, request: Request, name: Text) -> Response:

@@ -15,6 +15,8 @@ def given_rows(saved: StateDict, mine: StateDict) -> StateDict:
     CheckpointError where a column is missing or of another form, where the number of environments differs, or where the
     rows are more than fit.
     """
+    if "shard_0" in saved:
+        raise CheckpointError(f"its rows are in {len(saved)} buffers: it was trained with training.shards")
     columns: Mapping[str, str] = mine["layout"]
     for name, form in columns.items():
         found = saved["layout"].get(name, "nothing")

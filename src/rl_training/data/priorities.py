@@ -1,8 +1,9 @@
 """Prioritised sampling (Schaul et al. 2016, arXiv:1511.05952), an option of every replay buffer.
 
 P(i) = p_i^alpha / sum p^alpha, sampled from equal strata of the sum; importance-sampling weights (N P(i))^-beta,
-divided by the largest of the batch. New rows get the largest priority seen so far, initially 1. Insertion is lazy: new
-rows enter the tree together, when the next batch is sampled.
+divided by the largest of the batch. New rows get the largest priority seen so far, initially 1, or the one that came
+with them. Insertion is lazy: new rows enter the tree together, when the next batch is sampled. Priorities are set by
+row number, which counts all rows ever stored: a row that was overwritten since is never mistaken for its successor.
 """
 
 from __future__ import annotations
@@ -48,11 +49,18 @@ class Priorities:
         """Start over for an empty ring of `capacity` rows."""
         self.capacity = capacity
         self.tree = SumTree(capacity)
+        self._first: Array | None = None
         self._settled = Drawable(0, 0, np.empty(0, np.int64), 0)
 
     def anneal(self, beta: float) -> None:
         """Set the importance-sampling exponent of the batches drawn from now on."""
         self.beta = beta
+
+    def announce(self, rows: Array, priorities: Array) -> None:
+        """Priorities with which new rows, by number, will enter; NaN leaves a row the largest one."""
+        if self._first is None:
+            self._first = np.full(self.capacity, np.nan)
+        self._first[rows % self.capacity] = priorities
 
     def follow(self, drawable: Drawable, skipped: Array | None) -> None:
         """Update the weights for rows added or dropped since the last call; `skipped` marks rows without transition."""
@@ -76,7 +84,11 @@ class Priorities:
         index = rows % self.capacity
         if skipped is not None:
             ready &= ~skipped.take(index)
-        self.tree.set(index, np.where(ready, self.max_priority**self.alpha, 0.0))
+        entering: float | Array = self.max_priority**self.alpha
+        if self._first is not None:
+            announced = self._first[index]
+            entering = np.where(np.isnan(announced), entering, announced**self.alpha)
+        self.tree.set(index, np.where(ready, entering, 0.0))
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Array:
         """Ring indices of `batch_size` rows, one from each equal part of the total weight."""

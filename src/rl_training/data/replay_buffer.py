@@ -20,7 +20,7 @@ from rl_training.data.n_step import Outcomes, check_n_step, closed_windows, n_st
 from rl_training.data.priorities import Drawable, Priorities
 from rl_training.data.replay_options import ReplayKeywords, ReplayOptions
 from rl_training.data.replay_state import RingFormat
-from rl_training.data.sequence import draw_sequences, sequence_starts
+from rl_training.data.sequence import check_sequence_length, draw_sequences, sequence_starts
 from rl_training.data.storage import (
     DTypes,
     Layout,
@@ -41,6 +41,8 @@ from rl_training.types import Array, Carry, ConfigError, Obs, StateDict, VectorS
 _FIELDS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
 _COLUMNS = (*_FIELDS, "skipped")
 _NONE: Array = np.empty(0, np.int64)
+PRIORITY = "priority"
+"""Extra of a step: the priorities (N,) with which its transitions are to enter."""
 
 
 class ReplayBuffer:
@@ -93,11 +95,8 @@ class ReplayBuffer:
                 f"a buffer of {capacity} transitions cannot hold one step of {self.num_envs} environments"
             )
         check_n_step(self.n_step, self.gamma, capacity, self.num_envs)
-        if self.sequence_length is not None and capacity < (self.sequence_length + 1) * self.num_envs:
-            raise ConfigError(
-                f"a buffer of {capacity} transitions holds no sequence of {self.sequence_length} steps of "
-                f"{self.num_envs} environments: raise buffer.size"
-            )
+        if self.sequence_length is not None:
+            check_sequence_length(self.sequence_length, capacity, self.num_envs)
         self.capacity = capacity
         self.memory_bytes = capacity * self._row_bytes()
         self.obs = allocate((capacity,), *self.layout.obs)
@@ -169,8 +168,11 @@ class ReplayBuffer:
         """Part of the collector's protocol; a replay buffer has nothing to prepare."""
 
     def store(self, step: VectorStep) -> None:
-        """Add one step from a collector. The reset rows of NEXT_STEP environments are stored but never sampled."""
+        """Add one step from a collector. The reset rows of NEXT_STEP environments are stored but never sampled. Where
+        the step brings a `priority`, its rows enter with that one."""
         self.add(step.obs, step.actions, step.rewards, step.next_obs, step.terminated, step.truncated)
+        if self.priorities is not None and PRIORITY in step.extras:
+            self.priorities.announce(np.arange(self._written - self.num_envs, self._written), step.extras[PRIORITY])
         for name, ring in self.carry.items():
             ring[np.arange(self._position - self.num_envs, self._position)] = step.extras[f"carry/{name}"]
         if not step.valid.all():

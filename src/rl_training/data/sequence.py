@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.types import Array
+from rl_training.types import Array, ConfigError
+
+
+def check_sequence_length(length: int, capacity: int, num_envs: int) -> None:
+    """ConfigError where a ring of `capacity` rows cannot hold a sequence besides the oldest step."""
+    if capacity < (length + 1) * num_envs:
+        raise ConfigError(
+            f"a buffer of {capacity} transitions holds no sequence of {length} steps of {num_envs} environments: raise "
+            "buffer.size"
+        )
 
 
 def sequence_starts(first: int, written: int, num_envs: int, length: int) -> tuple[int, int]:

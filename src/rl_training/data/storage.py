@@ -209,3 +209,14 @@ def check_rollout_memory(num_steps: int, num_envs: int, bytes_per_row: int) -> N
 
 def _gigabytes(count: int) -> str:
     return f"{count / 1e9:.2f} GB"
+
+
+def arrays(state: Any) -> list[np.ndarray[Any, Any]]:
+    """Every array below a state."""
+    if isinstance(state, dict):
+        return [array for value in state.values() for array in arrays(value)]
+    return [state] if isinstance(state, np.ndarray) else []
+
+
+def array_bytes(state: Any) -> int:
+    return sum(int(array.nbytes) for array in arrays(state))

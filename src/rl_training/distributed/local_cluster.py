@@ -193,7 +193,7 @@ class LocalCluster:
         return len(running)
 
 
-def find_address(given: str | None, output_dir: Path) -> str:
+def find_address(given: str | None, output_dir: Path, *, cure: str = "or name yours: --executor ray:HOST:PORT") -> str:
     """The address of the cluster that is meant: as given, of `rl cluster up`, or of RAY_ADDRESS; RunError if none."""
     if given not in (None, "auto"):
         host, _, port = str(given).rpartition(":")
@@ -204,7 +204,7 @@ def find_address(given: str | None, output_dir: Path) -> str:
     if not known or known == "auto":
         raise RunError(
             f"no Ray cluster of '{output_dir}' is running; start one with `rl cluster up --local 2 --output-dir "
-            f"{output_dir}`, or name yours: --executor ray:HOST:PORT"
+            f"{output_dir}`, {cure}"
         )
     return known
 

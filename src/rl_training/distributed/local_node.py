@@ -1,7 +1,8 @@
 """`ray start` for a node that other machines cannot reach: `python -m rl_training.distributed.local_node start ...`.
 
-Ray replaces 127.0.0.1 by the address of the machine and then listens to everybody, and whoever reaches a cluster can
-run code on it. Here the address stays, and Ray's servers listen to this machine alone.
+Ray replaces 127.0.0.1 by the address of the machine and then accepts connections from other machines, and
+any process that reaches a cluster can run code on it. Here the address stays, and Ray's servers listen to this machine
+alone.
 """
 
 from __future__ import annotations

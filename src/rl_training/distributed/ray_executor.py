@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.searches.executors import ExecutorConfig
+from rl_training.config.executors import ExecutorConfig
 from rl_training.distributed.executors import LOST, ExecutorGoneError, Resources, Task
 from rl_training.distributed.local_cluster import find_address
 from rl_training.distributed.ray_driver import is_reachable
@@ -270,14 +270,14 @@ def asked(resources: Resources) -> dict[str, Any]:
     return {"cpus": resources.cpus, "gpus": resources.gpus, "memory_mb": resources.memory_mb}
 
 
-def require_ray() -> None:
-    """ConfigError with the pip line where Ray is not installed."""
+def require_ray(what: str = "executor ray") -> None:
+    """ConfigError with the pip line where Ray is not installed; `what` needs it."""
     try:
         is_there = importlib.util.find_spec("ray") is not None
     except ValueError:  # what stands in for the module is none
         is_there = False
     if not is_there:
-        raise ConfigError("executor ray needs an extra: pip install 'rl-training[ray]'")
+        raise ConfigError(f"{what} needs an extra: pip install 'rl-training[ray]'")
 
 
 def problems_of(

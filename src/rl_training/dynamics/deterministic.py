@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from rl_training.dynamics.base import Belief, Dynamics, State
-from rl_training.dynamics.rssm import BlockGRU, gated, usual_blocks
+from rl_training.dynamics.rssm import BlockGRU, gated
+from rl_training.hparams.world_models import usual_blocks
 from rl_training.models.world_models.layers import NormedLayer, dense
 from rl_training.types import ConfigError
 
@@ -37,7 +38,8 @@ class Deterministic(Dynamics):
         self.noise_size = 0
         self.open_loop = open_loop
         self.state_spec = {"deter": ((deter,), np.dtype(np.float32))}
-        self.core = BlockGRU(rng, deter, hidden, (0, actions), usual_blocks(deter) if blocks is None else blocks)
+        self.blocks = usual_blocks(deter) if blocks is None else blocks
+        self.core = BlockGRU(rng, deter, hidden, (0, actions), self.blocks)
         self.correction = NormedLayer(rng, deter + tokens, hidden)
         self.gates = dense(rng, hidden, 3 * deter)
 

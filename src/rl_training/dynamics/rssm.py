@@ -10,7 +10,7 @@ the prior are computed for all T steps at once, outside the loop over time.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,19 +19,9 @@ from torch.nn import functional as F
 
 from rl_training.dynamics.base import Belief, Dynamics, Observed, State, bounded_actions, stacked
 from rl_training.dynamics.latents import Categorical, Gaussian, Latent
+from rl_training.hparams.world_models import RSSMSizes, check_rssm, usual_blocks
 from rl_training.models.world_models.layers import BlockLinear, NormedLayer, NormedMLP, RMSNorm, dense
 from rl_training.numerics.initial_weights import truncated_normal
-from rl_training.types import ConfigError
-
-BLOCKS = 8
-"""Blocks of the recurrent matrices in every published size."""
-SMALLEST_BLOCKED = 256
-"""Below this size of the deterministic state one dense product is faster than blocks."""
-
-
-def usual_blocks(deter: int) -> int:
-    """Blocks of a core whose deterministic state has this size."""
-    return BLOCKS if deter >= SMALLEST_BLOCKED else 1
 
 
 class BlockGRU(nn.Module):
@@ -109,16 +99,6 @@ class Posterior(nn.Module):
         return x
 
 
-class Sizes(NamedTuple):
-    """Sizes of an RSSM: deterministic state, hidden layers, latents, classes of each, blocks of the core."""
-
-    deter: int
-    hidden: int
-    stoch: int
-    classes: int
-    blocks: int
-
-
 class RSSM(Dynamics):
     """State {"deter", "stoch"}; features [deter, stoch]."""
 
@@ -138,7 +118,7 @@ class RSSM(Dynamics):
     ) -> None:
         super().__init__()
         blocks = usual_blocks(deter) if blocks is None else blocks
-        check_sizes(Sizes(deter, hidden, stoch, classes, blocks), latent)
+        check_rssm(RSSMSizes(deter, hidden, stoch, classes, blocks), latent)
         self.latent: Latent = Categorical(stoch, classes, unimix) if latent == "categorical" else Gaussian(stoch)
         self.deter, self.blocks = deter, blocks
         self.features = deter + self.latent.size
@@ -200,19 +180,3 @@ class RSSM(Dynamics):
         if not isinstance(self.latent, Categorical):
             return stored
         return {"deter": stored["deter"].to(torch.float32), "stoch": self.latent.one_hot(stored["stoch"])}
-
-
-def check_sizes(sizes: Sizes, latent: str) -> None:
-    """ConfigError where the sizes of an RSSM do not fit together."""
-    for name, value in sizes._asdict().items():
-        if value < 1:
-            raise ConfigError(f"hparams.dynamics.kwargs.{name} must be at least 1, not {value}")
-    if sizes.deter % sizes.blocks:
-        raise ConfigError(
-            f"hparams.dynamics.kwargs.deter {sizes.deter} is not divisible into {sizes.blocks} blocks; change one of "
-            "the two"
-        )
-    if latent not in ("categorical", "gaussian"):
-        raise ConfigError(f"hparams.dynamics.kwargs.latent must be categorical or gaussian, not {latent!r}")
-    if latent == "categorical" and sizes.classes > 256:
-        raise ConfigError(f"hparams.dynamics.kwargs.classes must be at most 256, not {sizes.classes}")

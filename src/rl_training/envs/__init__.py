@@ -4,6 +4,7 @@ from rl_training.envs.base import BaseEnvironment, BaseWrapper
 from rl_training.envs.check_env import EnvReport, check_env
 from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.factory import EnvironmentFactory, EnvThunk, make_env, make_vector_env
+from rl_training.envs.games.catalogue import register_games
 from rl_training.envs.probes import PROBES, Probe, register_probes
 from rl_training.envs.replay_check import replay_difference, replay_is_exact
 from rl_training.envs.spaces import space_spec
@@ -11,6 +12,7 @@ from rl_training.envs.suites import SuiteListing, list_envs
 from rl_training.envs.wrappers import FrameStack, NormalizeObservations, NormalizeRewards
 
 register_probes()
+register_games()
 
 __all__ = [
     "make_env",

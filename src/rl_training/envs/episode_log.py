@@ -12,19 +12,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import DependencyNotInstalled
 
+from rl_training.envs.calls import Call, register
 from rl_training.envs.suites import Env as Env
 from rl_training.envs.suites import Strategy, render_error
 from rl_training.seeding import reset_seed
 from rl_training.types import Array, ConfigError, EnvError, StateDict
 
 FIRST_CAPACITY = 64
+
+
+@runtime_checkable
+class HasEpisodeState(Protocol):
+    """An environment whose open episode depends on more than its seed and the actions: a game, on its opponents."""
+
+    def episode_state(self) -> StateDict: ...
+    def resume_episode(self, state: StateDict) -> None:
+        """The next reset begins that episode again; its actions follow."""
 
 
 class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
@@ -61,6 +71,11 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
         self._obs: Any = None
         self._reward: Any = None
         self._pending: StateDict | None = None
+        inner = env.unwrapped
+        self._beside = inner if isinstance(inner, HasEpisodeState) else None
+        self._doing: str | None = None
+        """What the environment is being asked to do at this moment."""
+        register(self)
 
     def _empty_log(self, capacity: int) -> Array:
         return np.empty((capacity, *self._action_shape), self._action_dtype)
@@ -89,9 +104,24 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
             return None
         return np.array(self._actions[self._length - 1])
 
+    def call_under_way(self) -> Call | None:
+        """What the environment is being asked to do at this moment; for other threads."""
+        if (doing := self._doing) is None:
+            return None
+        inner = self.unwrapped
+        name = inner.spec.id if inner.spec else type(inner).__name__
+        return Call(self.index, name, doing, (id(self), self.reset_count, self._episode_seed, self._length))
+
     # -- the environment ----------------------------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._doing = "reset()"
+        try:
+            return self._reset(seed, options)
+        finally:
+            self._doing = None
+
+    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         pending, self._pending = self._pending, None
         if pending is not None and seed is None and not options:
             return self._replay(pending)
@@ -141,7 +171,11 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
             else:
                 self._actions[length] = action
                 action = self._actions[length]
-        result = self.env.step(action)
+        self._doing = "step()"
+        try:
+            result = self.env.step(action)
+        finally:
+            self._doing = None
         self._obs = result[0]
         self._reward = result[1]
         if result[2] or result[3]:
@@ -175,6 +209,8 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
                 state["options"] = self._options
             if self._unseeded:
                 state["unseeded"] = list(self._unseeded)
+            if self._beside is not None:
+                state["episode"] = self._beside.episode_state()
         return state
 
     def _is_needed_later(self) -> bool:
@@ -194,6 +230,8 @@ class EpisodeLog(gym.Wrapper[Any, Any, Any, Any]):
         self._pending = dict(state) if "seed" in state and self.exact else None
 
     def _replay(self, state: StateDict) -> tuple[Any, dict[str, Any]]:
+        if self._beside is not None:
+            self._beside.resume_episode(state["episode"])
         obs, info = self._begin(int(state["seed"]), state.get("options"))
         resets = deque(state.get("unseeded", ()))
         for action in (*state["actions"], None):

@@ -21,8 +21,13 @@ from gymnasium.wrappers import TimeLimit
 from rl_training.config.schema import EnvConfig, TrainConfig, WrapperConfig
 from rl_training.envs import suites
 from rl_training.envs.box2d import free_shapes
+from rl_training.envs.calls import constructing
 from rl_training.envs.episode_log import EpisodeLog
+from rl_training.envs.games.seat import Seat
+from rl_training.envs.games.turns import has_turns
 from rl_training.envs.masks import with_action_mask
+from rl_training.envs.multi_agent.build import joined
+from rl_training.envs.multi_agent.sources import TeamSource
 from rl_training.envs.preprocessing.atari import atari_entry
 from rl_training.envs.preprocessing.rendering import prepare_rendering, with_real_frame_rate
 from rl_training.envs.spaces import Space, convert_spaces, space_spec
@@ -65,6 +70,10 @@ class EnvThunk:
         return suites.name_of(self.env)
 
     def __call__(self) -> EpisodeLog:
+        with constructing(self.index, self.name):
+            return self._build()
+
+    def _build(self) -> EpisodeLog:
         import_plugins(self.plugins)
         atari_entry(self.cfg)
         render_mode = self.render_mode or wanted_render_mode(self.cfg.wrappers)
@@ -81,6 +90,14 @@ class EnvThunk:
 def evaluation_root(seed: int) -> int:
     """Root seed for resets of an evaluation environment that get no explicit seed; independent of training's."""
     return int(stream(seed, "evaluation resets").integers(2**32))
+
+
+def spec_text(env_id: str) -> str | None:
+    """Gymnasium's record of a registered environment as JSON; None where there is none, or it cannot be written."""
+    try:
+        return gym.spec(env_id).to_json()
+    except (gym.error.Error, TypeError, ValueError, ImportError):
+        return None
 
 
 # -- one environment --------------------------------------------------------------------------------------------------
@@ -118,7 +135,7 @@ def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None
         with warnings.catch_warnings():
             # Box2D's import warns from C about SWIG's types; where warnings are errors, that crashes the interpreter
             warnings.filterwarnings("ignore", "builtin type .* has no __module__ attribute", DeprecationWarning)
-            built = with_real_frame_rate(_build(source, name, kwargs, cfg.max_episode_steps, render_mode))
+            built = with_real_frame_rate(_build(source, name, kwargs, cfg, render_mode))
         free_shapes()
     except RLTrainingError:
         raise
@@ -134,9 +151,8 @@ def build_base(env: str | suites.Source, cfg: EnvConfig, render_mode: str | None
     return built
 
 
-def _build(
-    source: suites.Source, name: str, kwargs: dict[str, Any], max_episode_steps: int | None, render_mode: str | None
-) -> Env:
+def _build(source: suites.Source, name: str, kwargs: dict[str, Any], cfg: EnvConfig, render_mode: str | None) -> Env:
+    max_episode_steps = cfg.max_episode_steps
     if isinstance(source, EnvSpec):
         entry_point = source.entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
@@ -145,11 +161,17 @@ def _build(
         if render_mode == "rgb_array":
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # renders off-screen: no display is needed
         check_kwargs(creator, {**source.kwargs, **kwargs}, f"environment '{name}'", "env.kwargs")
-        return gym.make(source, max_episode_steps, disable_env_checker=True, **kwargs)
-    if render_mode is not None and "render_mode" in (parameters_of(source) or ()):
+        made = gym.make(source, max_episode_steps, disable_env_checker=True, **kwargs)
+        return joined(made, cfg, name) or made
+    creator = source.signature if isinstance(source, TeamSource) else source
+    if render_mode is not None and "render_mode" in (parameters_of(creator) or ()):
         kwargs["render_mode"] = render_mode
-    check_kwargs(source, kwargs, f"environment '{name}'", "env.kwargs")
+    check_kwargs(creator, kwargs, f"environment '{name}'", "env.kwargs")
     built = source(**kwargs)
+    if has_turns(built):
+        built = Seat(built, name)
+    elif (team := joined(built, cfg, name)) is not None:
+        return team
     if is_jax_env(built):
         max_episode_steps = built.max_episode_steps if max_episode_steps is None else max_episode_steps
         built = import_own("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs, render_mode)
@@ -161,7 +183,8 @@ def _build(
     if not isinstance(built, gym.Env):
         raise EnvError(
             f"environment '{name}' made a {type(built).__module__}.{type(built).__qualname__}, not a gymnasium.Env; "
-            "derive your class from gymnasium.Env (the old `gym` package does not fit)"
+            "derive your class from gymnasium.Env (the old `gym` package does not fit) or, for several agents, "
+            "give it the methods of PettingZoo's ParallelEnv"
         )
     return built if max_episode_steps is None else TimeLimit(built, max_episode_steps)
 
@@ -244,8 +267,10 @@ def make_vector_env(
     env_fn: Callable[[], Env] | None = None,
     state: StateDict | None = None,
     render_mode: str | None = None,
+    first_index: int = 0,
 ) -> Vector:
-    """The vector environment of a run; `num_envs` None takes the config's.
+    """The vector environment of a run; `num_envs` None takes the config's. `first_index` is the index of its first
+    environment among those of the run, where this is one of several that make them up.
 
     Everything returned has `state_dict()`, `load_state_dict(state)` and `exact`. With `state`, the first `reset()`
     continues the open episodes. Evaluation (`training=False`) of a native run uses sync environments, because each of
@@ -261,7 +286,8 @@ def make_vector_env(
         vector: Any = make_native(source, cfg.env, num_envs, cfg.seed, render_mode)
     else:
         thunks = [
-            EnvThunk(source, cfg.env, cfg.seed, index, training, render_mode, cfg.plugins) for index in range(num_envs)
+            EnvThunk(source, cfg.env, cfg.seed, index, training, render_mode, cfg.plugins)
+            for index in range(first_index, first_index + num_envs)
         ]
         vector = _workers(thunks, cfg.env) if vectorization == "async" else ResumableSyncVectorEnv(thunks)
     if state is not None:

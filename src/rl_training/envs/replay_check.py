@@ -15,8 +15,9 @@ from gymnasium import spaces
 
 from rl_training.envs.episode_log import EpisodeLog, as_arrays, same_bits
 from rl_training.envs.masks import with_action_mask
-from rl_training.envs.spaces import Space, convert_spaces
+from rl_training.envs.spaces import JointActions, Space, convert_spaces, gym_space
 from rl_training.envs.suites import Env, make_replayable, reseed_steps_of, strategy_of
+from rl_training.numerics.agents import joined_actions, leaf_key
 from rl_training.types import ACTION_MASK, EnvError
 
 
@@ -90,6 +91,8 @@ def advance(env: EpisodeLog, action: Any) -> tuple[Any, float, bool, bool]:
 
 def sample_action(space: Space, rng: np.random.Generator, obs: Any = None) -> Any:
     """A random action of a converted space, allowed by the mask in `obs` if there is one."""
+    if isinstance(space, JointActions):
+        return sample_joint_action(space, rng, obs)
     mask = obs[ACTION_MASK] if isinstance(obs, dict) and ACTION_MASK in obs else None
     if isinstance(space, spaces.Discrete):
         return rng.integers(space.n) if mask is None else rng.choice(np.flatnonzero(mask))
@@ -104,3 +107,15 @@ def sample_action(space: Space, rng: np.random.Generator, obs: Any = None) -> An
     if space.is_bounded():
         return rng.uniform(space.low, space.high).astype(space.dtype)
     return np.clip(rng.standard_normal(space.shape), space.low, space.high).astype(space.dtype)
+
+
+def sample_joint_action(space: JointActions, rng: np.random.Generator, obs: Any = None) -> Any:
+    """Random actions of several agents, each allowed by its own mask."""
+    rows = {}
+    for name, played in space.joint.policies.items():
+        own, masks = gym_space(played.action_space), (obs or {}).get(leaf_key(name, ACTION_MASK))
+        seen = [
+            None if masks is None else {ACTION_MASK: mask} for mask in (masks if masks is not None else played.agents)
+        ]
+        rows[name] = np.stack([np.asarray(sample_action(own, rng, row)) for row in seen])
+    return joined_actions(rows, space.joint)[0]

@@ -16,12 +16,14 @@ import numpy as np
 from gymnasium import spaces
 
 from rl_training.envs.suites import Env
+from rl_training.numerics.agents import joint_actions
 from rl_training.types import (
     ACTION_MASK,
     BoxSpec,
     DictSpec,
     DiscreteSpec,
     EnvError,
+    JointSpec,
     LeafSpec,
     MultiBinarySpec,
     MultiDiscreteSpec,
@@ -35,8 +37,39 @@ Convert = Callable[[Any], Any]
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
+class JointSpace(spaces.Dict):
+    """The Dict space of what several agents observe, with the record of who plays whom."""
+
+    def __init__(self, joint: JointSpec) -> None:
+        boxes = {key: leaf for key, leaf in joint.spaces.items() if isinstance(leaf, BoxSpec)}
+        super().__init__({key: spaces.Box(leaf.low, leaf.high, dtype=leaf.dtype.type) for key, leaf in boxes.items()})
+        self.joint = joint
+
+
+class JointActions(spaces.Box):
+    """The space of joint actions: the actions of several agents behind one another, as numbers."""
+
+    def __init__(self, joint: JointSpec) -> None:
+        numbers = joint_actions(joint)
+        super().__init__(numbers.low, numbers.high, dtype=np.float64)
+        self.joint = joint
+
+
+def gym_space(leaf: LeafSpec) -> Space:
+    """The Gymnasium space of a record."""
+    if isinstance(leaf, DiscreteSpec):
+        return spaces.Discrete(leaf.n)
+    if isinstance(leaf, MultiDiscreteSpec):
+        return spaces.MultiDiscrete(list(leaf.nvec))
+    if isinstance(leaf, MultiBinarySpec):
+        return spaces.MultiBinary(leaf.n)
+    return spaces.Box(leaf.low, leaf.high, dtype=leaf.dtype.type)
+
+
 def space_spec(space: Space) -> SpaceSpec:
     """The `SpaceSpec` of a converted single (not batched) space."""
+    if isinstance(space, JointSpace):
+        return space.joint
     if isinstance(space, spaces.Dict):
         return DictSpec({key: _leaf_spec(leaf, key) for key, leaf in space.spaces.items()})
     return _leaf_spec(space, "")

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, registry
 
+from rl_training.envs.multi_agent.sources import TeamSource, source_of, team_ids
 from rl_training.envs.preprocessing.rendering import prepare_rendering
 from rl_training.registry import did_you_mean, environments
 from rl_training.runs.names import env_fn_of
@@ -49,6 +50,8 @@ class Suite:
     """Extra that rendering needs."""
     reseed_steps: int = 0
     """Where seeding a reset is expensive: a reset is seeded only after that many steps since the last seeded one."""
+    shown: str = ".*"
+    """Pattern of the ids that are listed, where a suite registers thousands."""
     draws_with_gl: bool = False
     """Rendering needs OpenGL, whose library is chosen when the suite is imported."""
 
@@ -76,6 +79,15 @@ SUITES = (
     ),
     Suite("dm_control", ("shimmy",), extra="dm-control", package="shimmy", ids=r"dm_control/.*", draws_with_gl=True),
     Suite("minigrid", ("minigrid",), extra="minigrid", package="minigrid", ids=r"(MiniGrid|BabyAI)-.*"),
+    Suite(
+        "level-based foraging",
+        ("lbforaging",),
+        extra="multi-agent",
+        package="lbforaging",
+        ids=r"Foraging-.*",
+        shown=r"Foraging(-coop)?-8x8-[23]p-[123]f-v3",  # of some 2,000: any size, players, food and sight
+    ),
+    Suite("games", ("rl_training.envs.games",)),
     Suite("jax", ("gymnasium.envs.phys2d", "gymnasium.envs.tabular"), extra="jax", package="jax"),
     Suite(
         "probes",
@@ -83,6 +95,8 @@ SUITES = (
     ),
 )
 
+TEAMS = "several agents"
+"""Heading of the environments of several agents whose names are those of modules."""
 ADAPTERS = frozenset({"GymV21Environment-v0", "GymV26Environment-v0", "dm_control/compatibility-env-v0"})
 """Ids of shimmy that stand for no environment but take one."""
 # Gymnasium's own wrappers that carry state over a reset: a replay of the open episode cannot rebuild them
@@ -105,6 +119,8 @@ def find(env: str | Source) -> Source:
         raise missing_extra(env, "jax", ImportError("No module named 'jax'"))
     if env in environments:
         return _callable(environments.get(env), env)
+    if (team := source_of(env)) is not None:
+        return team
     module, _, name = env.rpartition(":")
     if module and _split(name)[1] is None:
         return _callable(environments.get(env), env)
@@ -225,6 +241,8 @@ def name_of(env: str | Source) -> str:
         return env
     if isinstance(env, EnvSpec):
         return env.id
+    if isinstance(env, TeamSource):
+        return env.name
     return getattr(env, "__qualname__", None) or type(env).__qualname__
 
 
@@ -274,7 +292,7 @@ def strategy_of(env: Env) -> Strategy:
     """
     layer: Any = env
     while True:
-        declared = getattr(type(layer), "resume_strategy", "replay")
+        declared = getattr(layer, "resume_strategy", "replay")
         if declared not in ("replay", "restart"):
             raise EnvError(f"{type(layer).__name__}.resume_strategy is {declared!r}; it must be 'replay' or 'restart'")
         if declared == "restart" or type(layer).__name__ in STATEFUL_WRAPPERS:
@@ -318,7 +336,15 @@ def make_replayable(env: Env) -> Env:
 
 
 def _newest_ids() -> list[str]:
-    return sorted(spec.id for spec in registry.values() if _newest_version(spec.id) is None and not _is_removed(spec))
+    newest: dict[str, int] = {}
+    for spec in registry.values():
+        newest[_split(spec.id)[0]] = max(newest.get(_split(spec.id)[0], -1), spec.version or 0)
+
+    def is_newest(spec: EnvSpec) -> bool:
+        name, version = _split(spec.id)
+        return version is None or version >= newest[name]
+
+    return sorted(spec.id for spec in registry.values() if is_newest(spec) and not _is_removed(spec))
 
 
 @dataclass(frozen=True)
@@ -354,12 +380,15 @@ def list_envs() -> list[SuiteListing]:
         if suite.ids is not None and suite.name not in missing:
             _register(suite)
     by_suite: dict[str, list[str]] = {suite.name: [] for suite in SUITES}
+    by_suite[TEAMS] = team_ids()
+    if importlib.util.find_spec("mpe2") is None:
+        missing[TEAMS] = "multi-agent"
     by_suite["registered"] = []
     for name in environments.names():
         by_suite["jax" if environments.is_builtin(name) else "registered"].append(name)
     for env_id in _newest_ids():
         family = suite_of(registry[env_id])
-        if env_id not in ADAPTERS:
+        if env_id not in ADAPTERS and (family is None or re.fullmatch(family.shown, env_id)):
             by_suite[family.name if family else "registered"].append(env_id)
     return [
         SuiteListing(name, tuple(ids), missing.get(name)) for name, ids in by_suite.items() if ids or name in missing

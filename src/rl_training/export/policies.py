@@ -74,6 +74,7 @@ def graph_of(blueprint: Blueprint, state: StateDict) -> PolicyGraph | None:
     seen = inputs_of(builder, space, state["normalizer"] or {})
     mask = mask_of(builder, space)
     weights: Weights = state["network"]
+    weights = below(weights, "mean") or weights  # a Gaussian with one spread for all states acts by its mean
     if head == "renorm":
         flat = [encoded(builder, leaf, seen[key]) for key, leaf in observation_leaves(space).items()]
         outputs = renormalized(builder, below(weights, "network"), cfg, builder.joined(flat))

@@ -31,4 +31,5 @@ SPEC = AlgorithmSpec(
     build="rl_training.algorithms.a2c:A2C",
     supports=supports_policy_gradient,
     summary="advantage actor-critic: one gradient step per short rollout",
+    shards=True,
 )

@@ -58,6 +58,12 @@ class AlgorithmSpec:
     """The `network` section where the config says nothing else."""
     init_from: Literal["policy", "replay"] = "policy"
     """What `--init-from RUN` takes from that run: its policy, or the rows of its replay buffer, to learn from those."""
+    whole_teams: bool = False
+    """Learns from all agents that a policy plays at once, not from each by itself."""
+    takes_late_data: bool = False
+    """Whether it may learn from what earlier policies collected meanwhile (`env.collection: async`)."""
+    shards: bool = False
+    """Whether the torch twin learns from batches in shards (`training.shards`), alone or with other processes."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,10 @@ class OnPolicyHparams:
         """Whether the critic has a second head, for the returns of an exploration bonus."""
         return False
 
+    def critic_space(self, space: SpaceSpec) -> SpaceSpec:
+        """The part of the observations that the critic sees: here all of it."""
+        return space
+
     def __post_init__(self) -> None:
         check_range(self, "num_steps", low=1)
         check_range(self, "sequence_length", low=1)
@@ -116,11 +126,26 @@ class OnPolicyHparams:
 
 
 @runtime_checkable
+class CentralCritic(Protocol):
+    """Hyperparameters of an algorithm whose critic may see what all agents see."""
+
+    @property
+    def sees_state(self) -> bool: ...
+
+
+@runtime_checkable
 class Minibatched(Protocol):
     """Hyperparameters of an algorithm that splits each rollout into minibatches."""
 
     num_steps: int
     num_minibatches: int
+
+
+@runtime_checkable
+class Lagging(Protocol):
+    """Hyperparameters of an algorithm that can act with weights that are some updates old, to study what that does."""
+
+    policy_lag: int
 
 
 def check_range(

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec
 from rl_training.hparams.off_policy import WIDE_NETWORK, supports_bounded_box
-from rl_training.hparams.offline import OfflineHparams
+from rl_training.hparams.offline import SequenceHparams
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import DiscreteSpec, SpaceSpec
 
 
 @dataclass(frozen=True)
-class BCConfig(OfflineHparams):
+class BCConfig(SequenceHparams):
     """Imitates the actions of a dataset."""
 
     __pydantic_config__ = STRICT
@@ -22,6 +22,7 @@ class BCConfig(OfflineHparams):
     """Step size of the optimiser; a number or a schedule over the run's updates."""
 
     uses_rewards: ClassVar[bool] = False
+    goes_online: ClassVar[bool] = False
 
 
 def supports_cloning(observation_space: SpaceSpec, action_space: SpaceSpec) -> str | None:
@@ -36,6 +37,7 @@ SPEC = AlgorithmSpec(
     kind="offline",
     hparams=BCConfig,
     build="rl_training.algorithms.offline.bc:BC",
+    functional="rl_training.jax.algorithms.offline.bc:bc",
     supports=supports_cloning,
     summary="behavioural cloning: imitates a dataset, or the best fraction of its episodes",
     network=WIDE_NETWORK,

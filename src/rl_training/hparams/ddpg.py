@@ -39,4 +39,5 @@ SPEC = AlgorithmSpec(
     supports=supports_bounded_box,
     summary="deep deterministic policy gradient: the plain ancestor of TD3",
     network=WIDE_NETWORK,
+    shards=True,
 )

@@ -38,6 +38,10 @@ class DQNConfig(OffPolicyHparams):
     """Share of random actions from `epsilon_steps` on."""
     epsilon_steps: int = 10_000
     """Env steps over which the share of random actions falls."""
+    ladder_epsilon: float = 0.4
+    """With env.collection async: share of random actions of the first environment (Ape-X); replaces the three above."""
+    ladder_exponent: float = 7.0
+    """With env.collection async: environment i of N takes ladder_epsilon^(1 + ladder_exponent i / (N - 1))."""
     double: bool = True
     """The online network chooses the next action, the target network values it (van Hasselt et al. 2016)."""
     dueling: bool = False
@@ -72,6 +76,8 @@ class DQNConfig(OffPolicyHparams):
         check_range(self, "epsilon_start", low=0.0, high=1.0)
         check_range(self, "epsilon_end", low=0.0, high=1.0)
         check_range(self, "epsilon_steps", low=1)
+        check_range(self, "ladder_epsilon", low=0.0, high=1.0)
+        check_range(self, "ladder_exponent", low=0.0)
         check_range(self, "atoms", low=2)
         check_range(self, "noisy_std", low=0.0)
         check_range(self, "priority_alpha", low=0.0, high=1.0)
@@ -95,4 +101,6 @@ SPEC = AlgorithmSpec(
     supports=supports_discrete,
     summary="deep Q-learning; double, dueling, n-step, prioritised, C51, QR and noisy as options",
     network=NETWORK,
+    takes_late_data=True,
+    shards=True,
 )

@@ -68,6 +68,7 @@ SPEC = AlgorithmSpec(
     kind="off_policy",
     hparams=DreamerConfig,
     build="rl_training.algorithms.world_models.dreamer:Dreamer",
+    functional="rl_training.jax.algorithms.world_models.dreamer:dreamer",
     supports=supports_world_model,
     summary="DreamerV3: a policy learnt inside a world model; vectors, images, discrete or continuous actions",
 )

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import WIDE_NETWORK, supports_bounded_box
-from rl_training.hparams.offline import OfflineHparams
+from rl_training.hparams.offline import SequenceHparams
 
 
 @dataclass(frozen=True)
-class IQLConfig(OfflineHparams):
+class IQLConfig(SequenceHparams):
     """Values of the dataset's own actions, and an actor that imitates the better ones among them."""
 
     __pydantic_config__ = STRICT
@@ -45,6 +45,7 @@ SPEC = AlgorithmSpec(
     kind="offline",
     hparams=IQLConfig,
     build="rl_training.algorithms.offline.iql:IQL",
+    functional="rl_training.jax.algorithms.offline.iql:iql",
     supports=supports_bounded_box,
     summary="implicit Q-learning: never asks for the value of an action that the dataset lacks",
     network=WIDE_NETWORK,

@@ -13,7 +13,7 @@ from rl_training.hparams.schedules import Schedule
 
 @dataclass(frozen=True)
 class OfflineHparams:
-    """What BC, TD3+BC and IQL share."""
+    """What the algorithms that learn from a dataset share."""
 
     __pydantic_config__ = STRICT
 
@@ -36,6 +36,12 @@ class OfflineHparams:
     kernel: ClassVar[str] = "reference"
     uses_rewards: ClassVar[bool] = True
     """Whether the scale of rewards changes anything."""
+    dataset_columns: ClassVar[tuple[str, ...]] = ()
+    """What batches need beside the usual columns: next_actions, returns_to_go."""
+    goes_online: ClassVar[bool] = True
+    """Whether a run may go on in an environment, with batches that are half from the dataset."""
+    reads_windows: ClassVar[bool] = False
+    """Whether batches are windows within episodes, with the returns that followed, in place of transitions."""
 
     def __post_init__(self) -> None:
         check_range(self, "learning_rate", low=0.0)
@@ -53,3 +59,20 @@ class OfflineHparams:
     def replay(self) -> ReplaySchedule:
         """Batch size; the rhythm means nothing where no environment is stepped."""
         return ReplaySchedule(self.batch_size, 0, 1.0)
+
+
+@dataclass(frozen=True)
+class SequenceHparams(OfflineHparams):
+    """What the algorithms share whose networks may have memory: they then learn from sequences of a dataset."""
+
+    __pydantic_config__ = STRICT
+
+    sequence_length: int = 16  # type: ignore[misc]  # a field here, a constant where networks have no memory
+    """Steps of the sequences that networks with memory learn from; batch_size / sequence_length of them per update."""
+    burn_in: int = 0  # type: ignore[misc]
+    """Steps before each sequence that only fill the memories and are not learnt from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, "sequence_length", low=1)
+        check_range(self, "burn_in", low=0)

@@ -55,4 +55,5 @@ SPEC = AlgorithmSpec(
     functional="rl_training.jax.algorithms.ppo:ppo",
     supports=supports_policy_gradient,
     summary="proximal policy optimisation: clipped surrogate, several epochs per rollout",
+    shards=True,
 )

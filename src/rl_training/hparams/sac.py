@@ -51,4 +51,5 @@ SPEC = AlgorithmSpec(
     supports=supports_sac,
     summary="soft actor-critic: maximum entropy, twin critics; continuous or discrete actions",
     network=WIDE_NETWORK,
+    shards=True,
 )

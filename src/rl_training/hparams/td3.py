@@ -52,4 +52,5 @@ SPEC = AlgorithmSpec(
     supports=supports_bounded_box,
     summary="twin delayed DDPG: deterministic actor, twin critics, smoothed targets",
     network=WIDE_NETWORK,
+    shards=True,
 )

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import WIDE_NETWORK, supports_bounded_box
-from rl_training.hparams.offline import OfflineHparams
+from rl_training.hparams.offline import SequenceHparams
 
 
 @dataclass(frozen=True)
-class TD3BCConfig(OfflineHparams):
+class TD3BCConfig(SequenceHparams):
     """TD3 whose actor also imitates the dataset. The paper scales states: set `env.normalize_obs: true`."""
 
     __pydantic_config__ = STRICT
@@ -49,6 +49,7 @@ SPEC = AlgorithmSpec(
     kind="offline",
     hparams=TD3BCConfig,
     build="rl_training.algorithms.offline.td3_bc:TD3BC",
+    functional="rl_training.jax.algorithms.offline.td3_bc:td3_bc",
     supports=supports_bounded_box,
     summary="TD3 on a dataset, with an actor that also imitates it",
     network=WIDE_NETWORK,

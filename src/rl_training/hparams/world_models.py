@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rl_training.hparams.base import STRICT, check_range
 from rl_training.hparams.off_policy import (
@@ -65,6 +65,47 @@ SIZES: Mapping[str, ModelSize] = {
 """The published sizes of DreamerV3 by their number of parameters with image parts, and two for learning on a CPU."""
 
 Size = Literal["mini", "tiny", "size1m", "size12m", "size25m", "size50m", "size100m", "size200m", "size400m", "custom"]
+
+
+BLOCKS = 8
+"""Blocks of the recurrent matrices in every published size."""
+SMALLEST_BLOCKED = 256
+"""Below this size of the deterministic state one dense product is faster than blocks."""
+
+
+HORIZONS = (1, 5, 15)
+"""Steps ahead at which the error of open-loop predictions is measured."""
+
+
+class RSSMSizes(NamedTuple):
+    """Sizes of an RSSM: deterministic state, hidden layers, latents, classes of each, blocks of the core."""
+
+    deter: int
+    hidden: int
+    stoch: int
+    classes: int
+    blocks: int
+
+
+def usual_blocks(deter: int) -> int:
+    """Blocks of a core whose deterministic state has this size."""
+    return BLOCKS if deter >= SMALLEST_BLOCKED else 1
+
+
+def check_rssm(sizes: RSSMSizes, latent: str) -> None:
+    """ConfigError where the sizes of an RSSM do not fit together."""
+    for name, value in sizes._asdict().items():
+        if value < 1:
+            raise ConfigError(f"hparams.dynamics.kwargs.{name} must be at least 1, not {value}")
+    if sizes.deter % sizes.blocks:
+        raise ConfigError(
+            f"hparams.dynamics.kwargs.deter {sizes.deter} is not divisible into {sizes.blocks} blocks; change one of "
+            "the two"
+        )
+    if latent not in ("categorical", "gaussian"):
+        raise ConfigError(f"hparams.dynamics.kwargs.latent must be categorical or gaussian, not {latent!r}")
+    if latent == "categorical" and sizes.classes > 256:
+        raise ConfigError(f"hparams.dynamics.kwargs.classes must be at most 256, not {sizes.classes}")
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ import numpy as np
 
 from rl_training.build_context import BuildContext
 from rl_training.hparams.base import AlgorithmSpec
-from rl_training.hparams.off_policy import ReplaySchedule
+from rl_training.hparams.off_policy import ReplaySchedule, SequenceOptions
+from rl_training.jax.dreaming import Dreams
 from rl_training.jax.models.networks import runs_in_numpy
 from rl_training.jax.numerics.normalization import RewardStatistics
-from rl_training.jax.policy import JaxPolicy
+from rl_training.jax.policy import DreamingPolicy, JaxPolicy
 from rl_training.jax.programs.sharing import fingerprint, shape_of, shared
 from rl_training.jax.pytrees import restored, tree_state
 from rl_training.jax.traced_hparams import hyper_leaves
@@ -28,14 +29,19 @@ from rl_training.jax.training.driver import root_key, root_words
 from rl_training.jax.training.timetable import WORD, schedule_of
 from rl_training.jax.types import JaxAlgorithm
 from rl_training.registry import check_call, did_you_mean, import_own
-from rl_training.types import Array, Batch, ConfigError, Obs, StateDict, UpdateResult
+from rl_training.types import Array, Batch, ConfigError, Dream, Obs, StateDict, UpdateResult
 
 NOT_ALGORITHM = ("params", "normalizer", "hyper")
 """Fields of a state that are saved with the policy or follow from the config, so not with the algorithm."""
 
 
-SAMPLED = ("obs", "actions", "rewards", "next_obs", "terminated", "discounts")
+SAMPLED = (
+    *("obs", "actions", "rewards", "next_obs", "terminated", "discounts"),
+    *("next_actions", "next_known", "returns_to_go"),
+)
 """Columns of a replay batch that `learn` uses."""
+IN_SEQUENCES = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated", "is_first", "valid", "carry")
+"""The same where it learns from sequences."""
 NOT_DENSE = ("valid", "final_obs", "final_index", "last_obs")
 """Columns of the collector's rollout that a rollout of the compiled lane does not have."""
 TRANSITIONS = np.ones(1, bool)
@@ -44,6 +50,8 @@ TRANSITIONS = np.ones(1, bool)
 
 class HostAlgorithm:
     """A JAX agent on the host: pure functions, their current state, and the methods that the trainers call."""
+
+    policy_type: type[JaxPolicy] = JaxPolicy
 
     def __init__(self, ctx: BuildContext, functions: JaxAlgorithm, state: Any, description: str) -> None:
         self.functions = functions
@@ -55,18 +63,20 @@ class HostAlgorithm:
         self.key, self._key_words = root_key(self.seed), root_words(self.seed)
         self.updates_per_learn = functions.updates_per_learn
         networks = ((ctx.actor_space, ctx.network.actor), (ctx.observation_space, ctx.network.critic))
-        in_numpy = all(runs_in_numpy(space, network) for space, network in networks)
-        self.policy = JaxPolicy(self, ctx, in_numpy=in_numpy)
+        in_numpy = functions.in_numpy
+        if in_numpy is None:
+            in_numpy = all(runs_in_numpy(space, network) for space, network in networks)
+        self.policy = self.policy_type(self, ctx, in_numpy=in_numpy)
         self._learn = jax.jit(partial(numbered, functions.learn), donate_argnums=0)
         self._observe = jax.jit(functions.observe, donate_argnums=0)
 
     def update(self, batch: Batch) -> UpdateResult:
-        if not batch.get("valid", TRANSITIONS).all():
+        if self.sequences is None and not batch.get("valid", TRANSITIONS).all():
             raise ConfigError(
-                "the environment gave steps that are no transitions (autoreset NEXT_STEP or a lost worker), which "
-                "backend jax cannot learn from; use env.vectorization: sync, or backend: torch"
+                "the environment gave steps that are no transitions (autoreset NEXT_STEP, a lost worker, agents that "
+                "are gone), which backend jax cannot learn from; use env.vectorization: sync, or backend: torch"
             )
-        env_steps, updates = self.progress.env_steps, self.progress.updates
+        env_steps, updates = self.progress.position, self.progress.updates
         words = self._key_words if updates < WORD else root_words(self.seed, updates)
         counts = np.float32(env_steps), np.uint32(updates % WORD)
         self.state, metrics = self._learn(self.state, dense(batch), *counts, words)
@@ -76,6 +86,11 @@ class HostAlgorithm:
     def schedule(self) -> ReplaySchedule | None:
         """When an off-policy trainer calls `update`, and with which batch size."""
         return schedule_of(self.functions)
+
+    @property
+    def sequences(self) -> SequenceOptions | None:
+        """What the replay buffer is told, where `update` learns from sequences."""
+        return self.functions.sequences
 
     def observe(self, batch: Batch) -> None:
         self.state = self._observe(self.state, dense(batch))
@@ -107,7 +122,28 @@ class HostAlgorithm:
         return {"algorithm": rest, "policy": policy}
 
     def _parts(self) -> dict[str, Any]:
-        return {name: part for name, part in self.state._asdict().items() if name not in NOT_ALGORITHM}
+        elsewhere = (*NOT_ALGORITHM, *self.functions.policy_fields)
+        return {name: part for name, part in self.state._asdict().items() if name not in elsewhere}
+
+
+class DreamingAgent(HostAlgorithm):
+    """An agent with a world model, which shows what it foresees."""
+
+    policy_type = DreamingPolicy
+    policy: DreamingPolicy
+
+    @property
+    def dreams(self) -> Dreams:
+        """The predictions of the model."""
+        return self.policy.dreams
+
+    def dream(self, batch: Batch, context: int, rng: np.random.Generator, samples: int = 16) -> Dream:
+        """Open-loop prediction of one replayed sequence: it is seen for `context` steps, then imagined."""
+        return self.dreams.of_rows(self.state.params.model, dense(batch), context, rng, samples)
+
+    def open_loop_errors(self, batch: Batch, context: int, rng: np.random.Generator) -> dict[int, float]:
+        """Errors of open-loop predictions of replayed sequences, by the number of steps ahead."""
+        return self.dreams.errors(self.state.params.model, dense(batch), context, rng)
 
 
 def numbered(learn: Any, state: Any, batch: Batch, env_steps: Any, updates: Any, words: Any) -> Any:
@@ -128,7 +164,10 @@ def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlg
             near = did_you_mean(name, getattr(hparams, "__dataclass_fields__", ()))
             raise ConfigError(f"{what}: HYPER names '{name}', which is no hyperparameter{near}")
     check_call(build, what, {"ctx": ctx, "hparams": hparams})
-    spaces, switches = (ctx.observation_space, ctx.action_space), (ctx.normalize_obs, ctx.normalize_reward)
+    spaces = ctx.observation_space, ctx.action_space
+    axis = () if ctx.progress.axis == "env_steps" else (ctx.progress.axis,)
+    agents = () if ctx.num_agents == 1 else (ctx.num_agents,)
+    switches = (ctx.normalize_obs, ctx.normalize_reward, *axis, *agents)
     key = fingerprint(spec.functional, shape_of(hparams, names), spaces, ctx.num_envs, ctx.network, switches)
     functions = shared(key, lambda: build(ctx, hparams))
     if not isinstance(functions, JaxAlgorithm):
@@ -139,13 +178,15 @@ def build_agent(ctx: BuildContext, spec: AlgorithmSpec, hparams: Any) -> HostAlg
     for field in NOT_ALGORITHM:
         if field not in getattr(state, "_fields", ()):
             raise ConfigError(f"{what}: init must return a NamedTuple with the fields {', '.join(NOT_ALGORITHM)}")
-    return HostAlgorithm(ctx, functions, state, key)
+    kind = HostAlgorithm if functions.foresight is None else DreamingAgent
+    return kind(ctx, functions, state, key)
 
 
 def dense(batch: Batch) -> Batch:
     """A collector's rollout in the format of the compiled lane, with the true next observation of every row."""
     if "final_index" not in batch:  # a replay batch
-        return {name: batch[name] for name in SAMPLED if name in batch}
+        names = IN_SEQUENCES if "is_first" in batch else SAMPLED
+        return {name: batch[name] for name in names if name in batch}
     index = batch["final_index"]
 
     def following(rows: Array, last: Array, final: Array) -> Array:

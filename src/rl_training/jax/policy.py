@@ -16,12 +16,13 @@ import numpy as np
 
 from rl_training.export.graph import PolicyGraph
 from rl_training.export.policies import Blueprint, graph_of
+from rl_training.jax.dreaming import Dreams
 from rl_training.jax.models.distributions import draw_numpy
 from rl_training.jax.numerics.normalization import from_either_backend
 from rl_training.jax.pytrees import restored, to_host, tree_state
 from rl_training.jax.training import driver as compiled
-from rl_training.numerics.encoding import to_bounds, to_env
-from rl_training.types import ActResult, Array, BoxSpec, Carry, ConfigError, Obs, StateDict
+from rl_training.numerics.encoding import from_bounds, to_bounds, to_env
+from rl_training.types import ActResult, Array, BoxSpec, Carry, ConfigError, Dream, Obs, StateDict
 
 if TYPE_CHECKING:
     from rl_training.build_context import BuildContext
@@ -116,11 +117,39 @@ class JaxPolicy:
         state = self.agent.state
         env_steps = self.agent.progress.env_steps or self.saved_env_steps
         network, normalizer = tree_state(state.params), tree_state(state.normalizer)
-        return {"network": network, "normalizer": normalizer, "env_steps": env_steps}
+        fields = state._asdict()
+        further = {name: tree_state(fields[name]) for name in self.agent.functions.policy_fields}
+        return {"network": network, "normalizer": normalizer, **further, "env_steps": env_steps}
 
     def load_state_dict(self, state: StateDict, /) -> None:
         agent, self.saved_env_steps = self.agent, int(state.get("env_steps", 0))
+        fields = agent.state._asdict()
         agent.state = agent.state._replace(
             params=restored(agent.state.params, state["network"]),
-            normalizer=restored(agent.state.normalizer, from_either_backend(state["normalizer"])),
+            normalizer=restored(agent.state.normalizer, from_either_backend(state.get("normalizer", {}))),
+            **{name: restored(fields[name], state.get(name), f"/{name}") for name in agent.functions.policy_fields},
         )
+
+
+class DreamingPolicy(JaxPolicy):
+    """A policy with a world model, which shows what it foresees."""
+
+    def __init__(self, agent: HostAlgorithm, ctx: BuildContext, *, in_numpy: bool) -> None:
+        super().__init__(agent, ctx, in_numpy=in_numpy)
+        assert agent.functions.foresight is not None, "only for algorithms with a world model"
+        self.dreams = Dreams(agent.functions.foresight)
+
+    def dream(
+        self, obs: Obs, actions: Array, rng: np.random.Generator, samples: int = 16, context: int | None = None
+    ) -> Dream:
+        """Futures of an episode that began with the observations `obs` (C, ...), of which the model sees the first
+        `context`: `actions`, as the environment takes them, are those between them and those that follow."""
+        count = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        if len(actions) < count - 1:
+            raise ConfigError(
+                f"{count} observations have {count - 1} actions between them, but there are {len(actions)}"
+            )
+        space = self.action_space
+        stored = from_bounds(space, actions) if isinstance(space, BoxSpec) else actions
+        seen = min(context or count, count)
+        return self.dreams.of_episode(self.agent.state.params.model, (obs, stored), seen, rng, samples)

@@ -13,17 +13,19 @@ import jax
 import numpy as np
 
 from rl_training.export.policies import Head
-from rl_training.hparams.off_policy import ReplaySchedule
-from rl_training.types import SpaceSpec
+from rl_training.hparams.off_policy import ReplaySchedule, SequenceOptions
+from rl_training.numerics.images import ObservationParts
+from rl_training.types import BoxSpec, LeafSpec, SpaceSpec
 
 Array = jax.Array
 Obs = Any
 """(N, ...) array or dict of them; the key "action_mask" is reserved, as everywhere."""
 State = Any
-"""State of an algorithm, a NamedTuple. Three fields are required: `params` and `normalizer`, dicts that may be empty,
-are saved as the policy of a checkpoint; `hyper` holds the numeric hyperparameters."""
+"""State of an algorithm, a NamedTuple. Three fields are required: `params`, a dict or NamedTuple of networks, and
+`normalizer`, a dict that may be empty, are saved as the policy of a checkpoint; `hyper` holds the numeric
+hyperparameters."""
 EnvState = Any
-"""State of N environments; every leaf has N rows."""
+"""State of N environments; every leaf has N rows. Where agents are rows, an environment has one row for all of them."""
 Policy = Any
 """The part of a state that acting needs: parameters and statistics, as a pytree."""
 Carry = Any
@@ -43,6 +45,27 @@ class Noise(NamedTuple):
 
     kind: Literal["gumbel", "normal", "uniform"]
     shape: tuple[int, ...]
+
+
+class Foresight(Protocol):
+    """What errors and pictures of the predictions of a world model need; `algorithms/world_models/dreams.py` has it."""
+
+    @property
+    def parts(self) -> ObservationParts:
+        """Images and vectors among the observations."""
+
+    @property
+    def noise_size(self) -> int:
+        """Uniform numbers that one row needs per step."""
+
+    def foresee_rows(self, params: Any, batch: Batch, noise: Any, context: int) -> Any:
+        """Predictions for sequences of replay rows, of which the first `context` steps are seen."""
+
+    def foresee(self, params: Any, steps: Any, noise: Any, context: int) -> Any:
+        """Predictions for steps as `episode` gives them."""
+
+    def episode(self, obs: Any, actions: Any, samples: int) -> Any:
+        """An episode from its first observation on, `samples` times."""
 
 
 class JaxAlgorithm(NamedTuple):
@@ -77,6 +100,15 @@ class JaxAlgorithm(NamedTuple):
     """How greedy actions follow from features, for `Policy.graph`; None where no graph can say it."""
     updates_per_learn: int = 1
     """With replay: gradient updates per call of `learn`, whose rows hold that many batches one after the other."""
+    sequences: SequenceOptions | None = None
+    """With replay: `learn` gets sequences of rows (B, T, ...) with `is_first`, `valid` and the memory stored with the
+    first row as `carry`, in place of transitions. `act` gives that memory as extras named "carry/..."."""
+    in_numpy: bool | None = None
+    """Whether `act` computes with NumPy arrays too; None where that depends on the networks of the config."""
+    foresight: Foresight | None = None
+    """The predictions of an algorithm with a world model."""
+    policy_fields: tuple[str, ...] = ()
+    """Fields of the state that are saved with the policy, beside `params` and `normalizer`."""
 
 
 class JaxEnv(Protocol):
@@ -98,3 +130,34 @@ class JaxEnv(Protocol):
 
     def step(self, state: EnvState, action: Array, key: Array) -> tuple[EnvState, Array, Array, Array]:
         """(state, rewards, terminated, truncated) after one step of each environment; the last three are (N,)."""
+
+
+class JaxTeamEnv(Protocol):
+    """N environments of A agents that act at the same time and end together; everything else is as in `JaxEnv`.
+
+    Spaces are those of one agent. `envs/teams.py` turns it into a `JaxEnv` of N * A rows.
+    """
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Names of the agents."""
+
+    @property
+    def observation_space(self) -> BoxSpec: ...
+    @property
+    def action_space(self) -> LeafSpec: ...
+    @property
+    def state_space(self) -> BoxSpec:
+        """What centralised critics see, a vector of size S."""
+
+    @property
+    def max_episode_steps(self) -> int | None: ...
+    def init(self, key: Array, n: int) -> EnvState: ...
+    def obs(self, state: EnvState) -> Array:
+        """What the agents see, (N, A, ...)."""
+
+    def critic_state(self, state: EnvState) -> Array:
+        """What centralised critics see, (N, S)."""
+
+    def step(self, state: EnvState, action: Array, key: Array) -> tuple[EnvState, Array, Array, Array]:
+        """(state, rewards (N, A), terminated (N,), truncated (N,)) after actions (N, A, ...)."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.config.schema import BackboneConfig
-from rl_training.models.backbones.build import build_backbone, width
+from rl_training.models.backbones.build import build_seeing, width
 from rl_training.models.initialization import linear
 from rl_training.models.observed import Seen, features_of
 from rl_training.numerics.initial_weights import VALUE_GAIN, weight_matrix
@@ -67,11 +67,18 @@ class ActionValues(nn.Module):
     """Backbone and head; `forward(obs, noise)` gives (B, A, K)."""
 
     def __init__(
-        self, observation_space: SpaceSpec, shape: QShape, cfg: BackboneConfig, rng: np.random.Generator
+        self,
+        observation_space: SpaceSpec,
+        shape: QShape,
+        cfg: BackboneConfig,
+        rng: np.random.Generator,
+        *,
+        visible: SpaceSpec | None = None,
     ) -> None:
+        """`visible` is the part of the observations that the network sees; None shows it everything."""
         super().__init__()
         self.shape = shape
-        self.backbone = build_backbone(observation_space, cfg, rng)
+        self.backbone = build_seeing(observation_space, visible or observation_space, cfg, rng)
         features = width(self.backbone)
         self.advantage = self._layer(rng, features, shape.actions * shape.numbers)
         self.value = self._layer(rng, features, shape.numbers) if shape.dueling else None

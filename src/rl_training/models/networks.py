@@ -19,12 +19,12 @@ from rl_training.checkpointing.safetensors_format import blob_chunks, parse_blob
 from rl_training.checkpointing.state_tree import flatten
 from rl_training.checkpointing.verified_files import opened, read_file
 from rl_training.config.schema import BackboneConfig, NetworkConfig
-from rl_training.models.backbones.build import build_actor_backbone, build_backbone, width
+from rl_training.models.backbones.build import build_actor_backbone, build_backbone, build_seeing, width
 from rl_training.models.backbones.composed import Backbone
 from rl_training.models.backbones.memory import MemoryCarry, Remembering, Trace, carry_of, prefixed
 from rl_training.models.backbones.mlp import TensorObs
 from rl_training.models.heads import ActionHead, ActionParams, DuelingHead, QHead, ValueHead, build_action_head
-from rl_training.models.observed import action_mask
+from rl_training.models.observed import Seen, action_mask, features_of
 from rl_training.models.transfer import to_device
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import Array, CheckpointError, DiscreteSpec, Obs, SpaceSpec, StateDict
@@ -43,10 +43,13 @@ class ActorCritic(nn.Module):
         log_std_init: float = 0.0,
         use_sde: bool = False,
         intrinsic_value: bool = False,
+        critic_space: SpaceSpec | None = None,
     ) -> None:
+        """`critic_space` is the part of the observations that the critic sees; None shows it everything."""
         super().__init__()
         self.actor = build_actor_backbone(observation_space, cfg, rng)
-        self.critic = self.actor if cfg.shared else build_backbone(observation_space, cfg.critic, rng)
+        visible = observation_space if critic_space is None else critic_space
+        self.critic = self.actor if cfg.shared else build_seeing(observation_space, visible, cfg.critic, rng)
         actor_features, critic_features = width(self.actor), width(self.critic)
         self.action_head = build_action_head(
             actor_features, action_space, rng, log_std_init=log_std_init, use_sde=use_sde
@@ -210,8 +213,8 @@ class ValueNetwork(BaseNetwork):
         self.backbone = build_backbone(observation_space, cfg or BackboneConfig(), rng)
         self.head = ValueHead(width(self.backbone), rng)
 
-    def forward(self, obs: TensorObs) -> Tensor:
-        return cast(Tensor, self.head(self.backbone(obs)))
+    def forward(self, obs: Seen) -> Tensor:
+        return cast(Tensor, self.head(features_of(self.backbone, obs)))
 
 
 class QNetwork(BaseNetwork):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_training.numerics.encoding import observation_leaves, picture_axes
+from rl_training.numerics.encoding import leaf_features, observation_leaves, picture_axes
 from rl_training.types import Array, BoxSpec, ConfigError, LeafSpec, SpaceSpec
 
 
@@ -147,3 +147,41 @@ def impala_sizes(layout: ImageLayout) -> list[tuple[int, int, int]]:
         _, height, width = sizes[-1]
         sizes.append((filters, -(-height // 2), -(-width // 2)))
     return sizes
+
+
+# -- images of world models -------------------------------------------------------------------------------------------
+
+WORLD_MODEL_KERNEL = 5
+"""Height and width of the kernels of a world model's image encoder and decoder (DreamerV3)."""
+WORLD_MODEL_CHANNELS = (2, 3, 4, 4)
+"""Channels of each of their stages, in units of the depth; each stage halves or doubles the image."""
+
+
+class ObservationParts(NamedTuple):
+    """What a world model sees of a space: images, and everything else as one vector."""
+
+    images: dict[str, ImageLayout]
+    vectors: dict[str, LeafSpec]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Numbers of each part of the vector."""
+        return {name: leaf_features(leaf) for name, leaf in self.vectors.items()}
+
+
+def observation_parts(space: SpaceSpec) -> ObservationParts:
+    """Images and vectors among the observations, by key."""
+    leaves = observation_leaves(space)
+    pictures = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, BoxSpec) and is_image(leaf)}
+    vectors = {name: leaf for name, leaf in leaves.items() if name not in pictures}
+    return ObservationParts({name: image_layout(leaf) for name, leaf in pictures.items()}, vectors)
+
+
+def check_world_model_image(height: int, width: int) -> None:
+    """Refuse images that the stages do not divide evenly: the decoder could not give them back."""
+    factor = 2 ** len(WORLD_MODEL_CHANNELS)
+    if height % factor or width % factor or not height or not width:
+        raise ConfigError(
+            f"a world model takes images whose height and width are multiples of {factor}, not {height}x{width}; "
+            "resize them in a wrapper"
+        )

@@ -8,7 +8,8 @@ recomputed with the same statistics that the action was chosen with.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,22 @@ CLIP = 10.0
 EPS = 1e-8
 _LONE = "obs"
 """State key of an observation that is not a Dict."""
+
+
+class Moments(NamedTuple):
+    """Mean of some rows, sums of squared deviations from it, and number of rows."""
+
+    mean: Array
+    deviations: Array
+    num_rows: int
+
+
+def moments_of(rows: Array) -> Moments:
+    """Moments of rows (B, *shape) in float64; zeros without rows."""
+    if len(rows) == 0:
+        return Moments(np.zeros(rows.shape[1:]), np.zeros(rows.shape[1:]), 0)
+    mean = rows.mean(axis=0)
+    return Moments(mean, np.square(rows - mean).sum(axis=0), len(rows))
 
 
 class RunningMeanStd:
@@ -46,14 +63,16 @@ class RunningMeanStd:
         rows = np.asarray(batch, np.float64)
         if rows.shape[1:] != self.mean.shape or rows.ndim == 0:
             raise ValueError(f"statistics of shape {self.mean.shape} need rows (B, *shape), not {rows.shape}")
-        if len(rows) == 0:
+        self.merge(moments_of(rows))
+
+    def merge(self, batch: Moments) -> None:
+        """Add rows that are known by their moments."""
+        if batch.num_rows == 0:
             return
-        batch_mean = rows.mean(axis=0)
-        batch_deviations = np.square(rows - batch_mean).sum(axis=0)
-        total = self.count + len(rows)
-        delta = batch_mean - self.mean
-        self.mean = np.asarray(self.mean + delta * (len(rows) / total))
-        grown = batch_deviations + np.square(delta) * (self.count * len(rows) / total)
+        total = self.count + batch.num_rows
+        delta = batch.mean - self.mean
+        self.mean = np.asarray(self.mean + delta * (batch.num_rows / total))
+        grown = batch.deviations + np.square(delta) * (self.count * batch.num_rows / total)
         self._deviations = np.asarray(self._deviations + grown)
         self.count = total
 
@@ -111,10 +130,21 @@ class ObsNormalizer:
 
     def update(self, obs: Obs, valid: Array | None = None) -> None:
         """Add observations with any leading axes, (T, N, *shape) or (B, *shape); `valid` (T, N) selects rows."""
+        self.merge(self.moments(obs, valid))
+
+    def moments(self, obs: Obs, valid: Array | None = None) -> dict[str, Moments]:
+        """What `update` adds, by leaf; statistics of observations in several places are merged from these."""
+        found = {}
         for key, statistics in self._statistics.items():
             leaf = obs[key] if isinstance(obs, dict) else obs
             rows = leaf.reshape(-1, *statistics.mean.shape)
-            statistics.update(rows if valid is None else rows[valid.reshape(-1)])
+            found[key] = moments_of(np.asarray(rows if valid is None else rows[valid.reshape(-1)], np.float64))
+        return found
+
+    def merge(self, moments: Mapping[str, Moments]) -> None:
+        """Add observations that are known by their moments."""
+        for key, statistics in self._statistics.items():
+            statistics.merge(moments[key])
         self._refresh()
 
     def state_dict(self) -> StateDict:
@@ -204,5 +234,11 @@ def normalized(advantages: T) -> T:
     values: Any = advantages
     if math.prod(values.shape) < 2:
         return advantages
-    result: T = (values - values.mean()) / (values.std(correction=1) + 1e-8)
+    return standardized(advantages, values.mean(), values.std(correction=1))
+
+
+def standardized(advantages: T, mean: Any, std: Any) -> T:
+    """`normalized`, for rows that are a part of those whose mean and standard deviation are given."""
+    values: Any = advantages
+    result: T = (values - mean) / (std + 1e-8)
     return result

@@ -9,7 +9,7 @@ like a truncation: the last row bootstraps from its `next_values`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,21 @@ import numpy.typing as npt
 from rl_training.types import Array
 
 Flags = npt.NDArray[np.bool_]
+
+
+class VTraceOptions(NamedTuple):
+    """Discount and truncation levels of V-trace."""
+
+    gamma: float
+    """Discount factor per step."""
+    gae_lambda: float = 1.0
+    """Factor of the trace coefficients c."""
+    rho_clip: float = 1.0
+    """Upper bound of the ratio in the temporal differences; it decides which policy's values are learnt."""
+    c_clip: float = 1.0
+    """Upper bound of the ratio in the trace coefficients; at most `rho_clip`."""
+    pg_rho_clip: float = 1.0
+    """Upper bound of the ratio in the advantages."""
 
 
 def gae(
@@ -54,6 +69,53 @@ def gae(
     if valid is not None:
         advantages[skipped] = 0
     return advantages, advantages + values
+
+
+def vtrace(
+    rewards: npt.ArrayLike,
+    values: npt.ArrayLike,
+    next_values: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    ends: npt.ArrayLike,
+    ratios: npt.ArrayLike,
+    options: VTraceOptions,
+    valid: Array | None = None,
+) -> tuple[Array, Array]:
+    """V-trace (Espeholt et al. 2018, arXiv:1802.01561, equation 1): (advantages, targets of the value function).
+
+    `ratios` are pi(a|x) / mu(a|x), of the policy that learns over the one that acted. With rho = min(rho_clip, ratio)
+    and c = lambda * min(c_clip, ratio):
+
+        v[t] - V[t] = rho[t] * (r[t] + gamma * V(next) - V[t]) + gamma * c[t] * (v[t + 1] - V[t + 1])
+        advantages[t] = min(pg_rho_clip, ratio[t]) * (r[t] + gamma * v(next) - V[t])
+
+    where v(next) is v[t + 1] inside an episode, and V(next) at a truncation or the end of the array. Rows that are not
+    `valid` are skipped as in `gae`. Where both policies are the same, the targets are the returns of `gae`.
+
+    >>> options = VTraceOptions(gamma=0.9)
+    >>> advantages, targets = vtrace([1.0, 2.0], [0.5, 1.0], [1.0, 4.0], [False, True], [False, True], [0.5, 2.0],
+    ...                              options)
+    >>> advantages.round(6).tolist(), targets.round(6).tolist()
+    ([1.15, 1.0], [1.65, 2.0])
+    """
+    rewards, values, next_values, ratios = _floats(rewards, values, next_values, ratios)
+    terminated, cut = _flags(rewards, terminated, ends)
+    bootstrap = np.where(terminated, 0, options.gamma * next_values)
+    corrections = np.minimum(ratios, options.rho_clip) * (rewards + bootstrap - values)
+    trace = options.gamma * options.gae_lambda * np.minimum(ratios, options.c_clip)
+    decay = _decay(cut, trace, rewards.dtype)
+    if valid is not None:
+        skipped = np.logical_not(valid)
+        corrections[skipped] = 0
+        decay[skipped & ~cut] = 1
+    _accumulate(corrections, decay)  # v[t] - V[t]
+    following = np.concatenate([corrections[1:], np.zeros_like(corrections[:1])])
+    target = rewards + bootstrap + options.gamma * np.where(cut, 0, following)
+    advantages = np.minimum(ratios, options.pg_rho_clip) * (target - values)
+    if valid is not None:
+        corrections[skipped] = 0
+        advantages[skipped] = 0
+    return advantages.astype(rewards.dtype, copy=False), (values + corrections).astype(rewards.dtype, copy=False)
 
 
 def lambda_return(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from rl_training.config.loading import ResolvedConfig, as_resolved
+from rl_training.config.resolution import hash_of
 from rl_training.config.schema import TrainConfig
 from rl_training.runs.foreign_code import foreign_code
 from rl_training.runs.redaction import Redactor
@@ -30,7 +30,7 @@ def public_config(cfg: TrainConfig | ResolvedConfig, redactor: Redactor) -> dict
 
 def public_sha256(public: Mapping[str, Any]) -> str:
     """The `config_sha256` of `run.json`."""
-    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
+    return hash_of(public)
 
 
 def run_info(

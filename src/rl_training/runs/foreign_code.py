@@ -23,6 +23,7 @@ from rl_training.registry import (
     loggers,
     networks,
     optimizers,
+    rules,
     wrappers,
 )
 
@@ -35,6 +36,13 @@ HARMLESS: frozenset[Path] = frozenset(
         ("tags", "*"),
         ("device",),
         ("dataset", "path"),  # columns of numbers, read without pickle
+        ("env", "agents", "policies", "**"),  # patterns of names
+        ("env", "agents", "teams", "**"),
+        ("env", "agents", "score"),
+        ("executor", "type"),  # a stored run starts no other; groups and sweeps ask about the executor of their record
+        ("executor", "address"),
+        ("executor", "env", "**"),
+        ("executor", "options", "**"),
         ("logging", "info_keys", "*"),
         ("logging", "wandb", "project"),
         ("logging", "wandb", "tags", "*"),
@@ -44,6 +52,7 @@ HARMLESS: frozenset[Path] = frozenset(
 """Fields in which any text is harmless: nothing is imported, started or opened because of it."""
 NAMES: Mapping[Path, Registry] = {
     ("algo",): algorithms,
+    ("policies", "**", "algo"): algorithms,
     ("env_id",): environments,
     ("network", "actor", "type"): networks,
     ("network", "critic", "type"): networks,
@@ -53,6 +62,8 @@ NAMES: Mapping[Path, Registry] = {
     ("env", "wrappers", "*", "name"): wrappers,
     ("callbacks", "*", "name"): callbacks,
     ("logging", "sinks", "*", "name"): loggers,
+    ("league", "opponents", "*"): rules,
+    ("league", "eval_opponent"): rules,
 }
 """Fields that name a part. Gymnasium's ids are only known where Gymnasium is imported, so `envs/suites.py` checks
 those."""
@@ -66,6 +77,7 @@ ARGUMENTS: frozenset[Path] = frozenset(
         ("network", "critic", "kwargs", "**"),
         ("hparams", "optimizer", "kwargs", "**"),
         ("hparams", "dynamics", "kwargs", "**"),
+        ("policies", "**", "hparams", "**"),
         ("hparams", "**"),  # only of installed plugins: the hyperparameters of built-in algorithms are typed fields
     }
 )

@@ -141,8 +141,29 @@ def claim_directory(root: Path, name: str, subfolders: Sequence[str], kind: str)
     raise RunError(f"'{root}' already holds too many {kind}s of this second; choose another output_dir")
 
 
+def reserve(root: Path, name: str, number: int, kind: str) -> str:
+    """Reserve `<name>-<number>` (number 1: `<name>`), or with other digits if that is taken, as an empty folder.
+
+    Whoever gets the name makes the folder its own by `claim_exactly`; parents that plan at the same second, on whatever
+    host, get different names.
+    """
+    make_folder(root)
+    for digits in (number, *(10_000 + secrets.randbelow(90_000) for _ in range(MAX_ATTEMPTS))):
+        reserved = name if digits == 1 else f"{name}-{digits}"
+        with suppress(FileExistsError):
+            (root / reserved).mkdir()
+            return reserved
+    raise RunError(f"'{root}' already holds too many {kind}s of this second; choose another output_dir")
+
+
+def release(root: Path, name: str) -> None:
+    """Give back a reserved name that nobody has claimed; a folder with anything in it stays."""
+    with suppress(OSError):
+        (root / name).rmdir()
+
+
 def claim_exactly(root: Path, name: str, subfolders: Sequence[str], kind: str) -> Path:
-    """Create `<root>/<name>/`, a name that somebody has planned; RunError if it is taken."""
+    """Create `<root>/<name>/`, or take it where `reserve` made it; RunError if it is in use."""
     if name != name_part(name) or is_reserved(name) or name.startswith((".", "-")):
         raise RunError(f"'{name[:MAX_PART]}' cannot be the name of a {kind}")
     make_folder(root)
@@ -150,7 +171,8 @@ def claim_exactly(root: Path, name: str, subfolders: Sequence[str], kind: str) -
     try:
         path.mkdir()
     except FileExistsError:
-        raise RunError(f"{kind} '{path}' is already there; its parent will choose another name") from None
+        if not path.is_dir() or any(path.iterdir()):
+            raise RunError(f"{kind} '{path}' is already there; start it again for another name") from None
     for subfolder in subfolders:
         (path / subfolder).mkdir()
     fsync_dir(root)

@@ -23,6 +23,8 @@ LEFT_OUT = frozenset(
         "env.num_workers",
         "env.step_timeout",
         "env.worker_restart",
+        "env.runners",
+        "executor",
         "training.num_threads",
         "training.checkpoint_frequency",
         "checkpoint",

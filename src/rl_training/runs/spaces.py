@@ -13,16 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.numerics.agents import joint_spec
 from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import (
+    CRITIC_STATE,
     BoxSpec,
     DictSpec,
     DiscreteSpec,
     EnvError,
+    JointSpec,
     LeafSpec,
     MultiBinarySpec,
     MultiDiscreteSpec,
+    PlayedAgents,
     RunError,
     SpaceSpec,
 )
@@ -63,6 +67,10 @@ def read_spaces(folder: Path) -> Spaces | None:
 
 def plain_space(space: SpaceSpec) -> dict[str, Any]:
     """A space as JSON values."""
+    if isinstance(space, JointSpec):
+        policies = {name: _plain_agents(played) for name, played in space.policies.items()}
+        state = plain_space(space.spaces[CRITIC_STATE]) if space.state == "env" else space.state
+        return {"type": "joint", "policies": policies, "state": state}
     if isinstance(space, DictSpec):
         return {"type": "dict", "spaces": {key: plain_space(leaf) for key, leaf in space.spaces.items()}}
     if isinstance(space, DiscreteSpec):
@@ -77,6 +85,13 @@ def plain_space(space: SpaceSpec) -> dict[str, Any]:
 
 def space_of(record: Any) -> SpaceSpec:
     """The inverse of `plain_space`; ValueError, TypeError or KeyError for anything else."""
+    if record["type"] == "joint":
+        policies = {str(name): _agents(played) for name, played in record["policies"].items()}
+        state = record["state"]
+        own = None if isinstance(state, str) else _leaf(state)
+        if own is not None and not isinstance(own, BoxSpec):
+            raise ValueError("a state that is no Box")
+        return joint_spec(policies, own, concat=state == "concat")
     if record["type"] == "dict":
         return DictSpec({str(key): _leaf(leaf) for key, leaf in record["spaces"].items()})
     return _leaf(record)
@@ -96,6 +111,18 @@ def _leaf(record: Mapping[str, Any]) -> LeafSpec:
     if dtype.kind not in "fiub" or math.prod(shape) > MAX_VALUES:
         raise ValueError(f"a Box of shape {shape} and dtype {dtype}")
     return BoxSpec(_bound(record["low"], shape, dtype), _bound(record["high"], shape, dtype), dtype)
+
+
+def _plain_agents(played: PlayedAgents) -> dict[str, Any]:
+    spaces = {"observation": plain_space(played.observation_space), "action": plain_space(played.action_space)}
+    return {"agents": list(played.agents), **spaces}
+
+
+def _agents(record: Mapping[str, Any]) -> PlayedAgents:
+    observation = space_of(record["observation"])
+    if isinstance(observation, JointSpec):
+        raise ValueError("agents inside of agents")
+    return PlayedAgents(tuple(map(str, record["agents"])), observation, _leaf(record["action"]))
 
 
 def _count(value: Any) -> int:
@@ -128,6 +155,12 @@ def describe(space: SpaceSpec) -> str:
     >>> describe(DictSpec({"goal": DiscreteSpec(3), "x": MultiBinarySpec(2)}))
     'Dict(goal: Discrete(3), x: MultiBinary(2))'
     """
+    if isinstance(space, JointSpec):
+        played = (
+            f"{name}: {who.count} x {describe(who.observation_space)} -> {describe(who.action_space)}"
+            for name, who in space.policies.items()
+        )
+        return f"Agents({', '.join(played)})"
     if isinstance(space, DictSpec):
         return f"Dict({', '.join(f'{key}: {describe(leaf)}' for key, leaf in space.spaces.items())})"
     if isinstance(space, DiscreteSpec):
@@ -154,6 +187,15 @@ def check_spaces(run: Path, recorded: Spaces, found: Spaces) -> None:
 
 def fits(one: SpaceSpec, other: SpaceSpec, *, bounds: bool) -> bool:
     """Whether a policy for one space can act in the other: floats may differ in width, action bounds may not differ."""
+    if isinstance(one, JointSpec) and isinstance(other, JointSpec):
+        played = [{name: who.agents for name, who in joint.policies.items()} for joint in (one, other)]
+        actions = all(
+            fits(who.action_space, other.policies[name].action_space, bounds=True)
+            for name, who in one.policies.items()
+            if name in other.policies
+        )
+        if played[0] != played[1] or not actions:
+            return False
     if isinstance(one, DictSpec) and isinstance(other, DictSpec):
         same_keys = one.spaces.keys() == other.spaces.keys()
         return same_keys and all(fits(leaf, other.spaces[key], bounds=bounds) for key, leaf in one.spaces.items())

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from rl_training.types import (
 
 if TYPE_CHECKING:
     from rl_training.hparams.base import AlgorithmSpec
-    from rl_training.training.host import HostTrainer
+    from rl_training.testing.subject import StepTrainer
 
 OTHER_SEED = 4
 UPDATES = 6
@@ -70,9 +72,9 @@ def check_algorithm(
     from rl_training.assembly.devices import pinned_threads
 
     trained_on, refused = [], {}
-    with _named(algorithm) as name, pinned_threads(1):
+    with _named(algorithm) as name, pinned_threads(1), TemporaryDirectory() as folder:
         for env_id in environments:
-            subject = Subject.find(name, env_id, hparams or {}, config or {})
+            subject = Subject.find(name, env_id, hparams or {}, config or {}, Path(folder))
             refusal = subject.refusal()
             if refusal is None:
                 _check_on(subject)
@@ -163,7 +165,7 @@ def _check_resume(subject: Subject, middle: StateDict, end: StateDict) -> None:
             )
 
 
-def _evaluate(subject: Subject, trainer: HostTrainer) -> None:
+def _evaluate(subject: Subject, trainer: StepTrainer) -> None:
     from rl_training.assembly.environments import eval_env_maker
     from rl_training.training.evaluation import evaluate_policy
 
@@ -176,13 +178,9 @@ def _evaluate(subject: Subject, trainer: HostTrainer) -> None:
 # -- acting -----------------------------------------------------------------------------------------------------------
 
 
-def _check_acting(subject: Subject, trainer: HostTrainer) -> None:
-    from rl_training.envs import space_spec
-
-    policy, env = trainer.algorithm.policy, trainer.collector.env
-    space, before = space_spec(env.single_action_space), subject.snapshot(policy.state_dict())
-    all_rows = trainer.collector.obs
-    assert all_rows is not None
+def _check_acting(subject: Subject, trainer: StepTrainer) -> None:
+    policy, space = trainer.algorithm.policy, trainer.spaces[1]
+    before, all_rows = subject.snapshot(policy.state_dict()), subject.observations(trainer)
     greedy = {}
     for count in (1, NUM_ENVS):
         obs = _first_rows(all_rows, count)

@@ -7,18 +7,22 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
 from rl_training.registry import import_plugins
 from rl_training.testing.states import difference, global_random_state, snapshot
-from rl_training.types import Array, Batch, CheckpointError, RLTrainingError, StateDict, UpdateResult
+from rl_training.types import Array, Batch, CheckpointError, JointSpec, Obs, RLTrainingError, StateDict, UpdateResult
 
 if TYPE_CHECKING:
     from rl_training.config.schema import TrainConfig
     from rl_training.hparams.base import AlgorithmSpec
     from rl_training.training.host import HostTrainer
+    from rl_training.training.offline.trainer import OfflineTrainer
+
+    StepTrainer = HostTrainer | OfflineTrainer
 
 ENVIRONMENTS = {
     "CartPole-v1": "Box observations, Discrete actions",
@@ -40,6 +44,8 @@ NUM_STEPS = 8
 SMALL_ROLLOUT = {"num_steps": NUM_STEPS, "num_minibatches": 4}
 SMALL_REPLAY = {"learning_starts": 8, "batch_size": 8, "updates_per_step": 0.5}
 REPLAY_SIZE = 200
+DATASET_STEPS = 120
+"""Steps of random actions that an offline algorithm learns from."""
 
 
 class ConformanceError(RLTrainingError, AssertionError):
@@ -54,9 +60,13 @@ class Subject:
     env_id: str
     spec: AlgorithmSpec
     mapping: Mapping[str, Any]
+    folder: Path
+    """Where datasets for offline algorithms are written."""
 
     @classmethod
-    def find(cls, algo: str, env_id: str, hparams: Mapping[str, Any], config: Mapping[str, Any]) -> Subject:
+    def find(
+        cls, algo: str, env_id: str, hparams: Mapping[str, Any], config: Mapping[str, Any], folder: Path
+    ) -> Subject:
         from rl_training.assembly.algorithm import resolve_algorithm
         from rl_training.config.aliases import merged
         from rl_training.config.loading import parse_config
@@ -67,7 +77,7 @@ class Subject:
         cfg = parse_config(mapping)
         import_plugins(cfg.plugins)
         spec, _ = resolve_algorithm(cfg)
-        small = SMALL_REPLAY if spec.kind == "off_policy" else SMALL_ROLLOUT
+        small = SMALL_REPLAY if spec.kind in ("off_policy", "offline") else SMALL_ROLLOUT
         known = {"num_steps", *SMALL_REPLAY}
         if spec.hparams is not dict:
             known = {item.name for item in dataclasses.fields(spec.hparams)}
@@ -75,7 +85,9 @@ class Subject:
         mapping = merged({"hparams": small}, mapping)
         if spec.kind == "off_policy":
             mapping = merged({"buffer": {"size": REPLAY_SIZE}}, mapping)
-        return cls(algo, env_id, spec, mapping)
+        if spec.kind == "offline":
+            mapping = merged({"dataset": {"path": str(folder / env_id.replace("/", "-"))}}, mapping)
+        return cls(algo, env_id, spec, mapping, folder)
 
     @property
     def name(self) -> str:
@@ -95,7 +107,11 @@ class Subject:
         env = make_env(self.env_id, cfg.env)
         observation_space, action_space = space_spec(env.observation_space), space_spec(env.action_space)
         env.close()
-        refusal = self.spec.supports(observation_space, action_space)
+        pairs = [(observation_space, action_space)]
+        if isinstance(observation_space, JointSpec):
+            pairs = [(played.observation_space, played.action_space) for played in observation_space.policies.values()]
+        answers = (self.spec.supports(*pair) for pair in pairs)
+        refusal = next((answer for answer in answers if answer is not None), None)
         if refusal is not None and not (isinstance(refusal, str) and refusal.strip()):
             raise ConformanceError(
                 f"{self.name}: supports() returned {refusal!r}; return None where the spaces fit, and otherwise the "
@@ -104,15 +120,21 @@ class Subject:
         return refusal
 
     @contextmanager
-    def trainer(self, seed: int = SEED) -> Iterator[tuple[HostTrainer, Watched]]:
+    def trainer(self, seed: int = SEED) -> Iterator[tuple[StepTrainer, Watched]]:
         """A trainer that has not started, and its algorithm, wrapped so that each call is checked."""
         from rl_training.assembly.build import build_host
         from rl_training.assembly.lanes import check_supported
+        from rl_training.assembly.offline import build_offline
 
         cfg = self.config(seed)
+        trainer: StepTrainer
         with self.attempt("building it"):
             check_supported(cfg)
-            trainer = build_host(cfg, wrap=lambda algorithm: Watched(algorithm, self))
+            if self.spec.kind == "offline":
+                self.record_dataset(Path(cast(str, cfg.dataset.path)))
+                trainer = build_offline(cfg, wrap=lambda algorithm: Watched(algorithm, self))
+            else:
+                trainer = build_host(cfg, wrap=lambda algorithm: Watched(algorithm, self))
         try:
             yield trainer, cast(Watched, trainer.algorithm)
         finally:
@@ -132,7 +154,28 @@ class Subject:
                 "If it is not made for such spaces, let supports(observation_space, action_space) say so"
             ) from error
 
-    def learn(self, trainer: HostTrainer, updates: int) -> None:
+    def record_dataset(self, path: Path) -> None:
+        """Record random actions, unless that was done before."""
+        from rl_training.data.datasets.native import write_native
+        from rl_training.eval import record
+        from rl_training.training.offline.recording import Amount
+
+        if not path.exists():
+            write_native(record(None, Amount(steps=DATASET_STEPS), random_env=self.env_id), path)
+
+    def observations(self, trainer: StepTrainer) -> Obs:
+        """Observations that the trainer has seen, (NUM_ENVS, ...)."""
+        from rl_training.training.collector import Collector
+        from rl_training.training.offline.trainer import OfflineTrainer
+
+        if isinstance(trainer, OfflineTrainer):
+            return trainer.replay.data.obs_of(np.arange(NUM_ENVS))
+        collector = trainer.collector
+        assert isinstance(collector, Collector), "the checks step environments in this process"
+        assert collector.obs is not None
+        return collector.obs
+
+    def learn(self, trainer: StepTrainer, updates: int) -> None:
         with self.attempt("training"):
             for _ in range(updates):
                 trainer.train_step(NUM_STEPS)  # also of one that learns from replay: short blocks show the same

@@ -20,6 +20,7 @@ from rl_training.config.schema import TrainingConfig
 from rl_training.guards import Guard, Suspects, part_suspects
 from rl_training.logging.logger import Logger
 from rl_training.logging.progress_display import Display
+from rl_training.numerics.agents import AGENT_RETURN, POLICY_RETURN, TEAM_RETURN
 from rl_training.runs.budgets import budgets_json
 from rl_training.system.formatting import number_text
 from rl_training.training.collector import Episode
@@ -28,6 +29,9 @@ from rl_training.training.evaluation import EvalResult
 from rl_training.training.host import HostTrainer
 from rl_training.training.loop import NOTHING, Report, Trainer
 from rl_training.types import Array, Metrics, Obs, StateDict, Stateful, VectorStep, crossed
+
+TEAM_NUMBERS = (TEAM_RETURN, POLICY_RETURN, AGENT_RETURN)
+"""What the numbers of episodes of several agents begin with."""
 
 
 class Callback:
@@ -336,7 +340,7 @@ def episode_row(episode: Episode, report: Report) -> dict[str, Any]:
         "return": episode.episode_return,
         "length": episode.length,
         "terminated": episode.terminated,
-        **{f"info/{name}": value for name, value in episode.info.items()},
+        **{name if name.startswith(TEAM_NUMBERS) else f"info/{name}": value for name, value in episode.info.items()},
     }
 
 

@@ -18,7 +18,7 @@ from rl_training.envs.preprocessing.step_infos import frames_of, learner_view
 from rl_training.guards import Guard
 from rl_training.numerics.gsde import carry_like
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import RESTART_INFO, Array, Carry, Obs, Policy, StateDict, TransitionSink, VectorStep
+from rl_training.types import RESTART_INFO, Array, Carry, Metrics, Obs, Policy, StateDict, TransitionSink, VectorStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,12 @@ class CollectStats:
     episodes: list[Episode] = field(default_factory=list)
     acting_seconds: float = 0.0
     env_seconds: float = 0.0
+    agent_steps: int = 0
+    """Steps of single agents since the run began; 0 where the environment has one agent."""
     env_frames: int = 0
     """Emulator frames or physics steps since the run began; 0 where the environment does not report them."""
+    metrics: Metrics = field(default_factory=dict)
+    """What else is logged of the latest call, by its full name."""
 
     @property
     def returns(self) -> list[float]:
@@ -51,9 +55,11 @@ class CollectStats:
         """Count what a later call did too."""
         self.env_steps += later.env_steps
         self.env_frames = later.env_frames  # counted since the run began
+        self.agent_steps = later.agent_steps
         self.episodes += later.episodes
         self.acting_seconds += later.acting_seconds
         self.env_seconds += later.env_seconds
+        self.metrics.update(later.metrics)
 
 
 class Collector:
@@ -67,7 +73,10 @@ class Collector:
         *,
         info_keys: Sequence[str] = (),
         guard: Guard | None = None,
+        count_agents: Callable[[Any, Array], int] | None = None,
     ) -> None:
+        """`count_agents` says how many agents act, given observations and which environments take a step; None where
+        there is one in each."""
         self.env = env
         self.policy = policy
         self.rng = rng
@@ -83,6 +92,8 @@ class Collector:
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.env_frames = 0
+        self.count_agents = count_agents
+        self.agent_steps = 0
         self.obs: Obs | None = None
 
     def watch(self, look: Callable[[VectorStep], None]) -> None:
@@ -128,7 +139,8 @@ class Collector:
         next_obs, obs = self._undo_autoreset(obs, ended, infos)
         # what the learner sees may differ from the score and the end of the task, which are counted below
         seen = learner_view(rewards, terminated, infos)
-        step = VectorStep(self.obs, result.actions, *seen, truncated, self.is_first, valid, next_obs, result.extras)
+        given, sent = (self.obs, result.actions), result.env_actions
+        step = VectorStep(*given, *seen, truncated, self.is_first, valid, next_obs, result.extras, sent)
         sink.store(step)
         for look in self.watchers:
             look(step)
@@ -156,6 +168,9 @@ class Collector:
     ) -> None:
         """Episode returns and lengths are counted here, from raw rewards, never taken from an environment's infos."""
         self.env_frames += frames_of(infos)
+        if self.count_agents is not None:
+            self.agent_steps += self.count_agents(self.obs, valid)
+            stats.agent_steps = self.agent_steps
         if valid is self.all_valid:
             self.returns += rewards
             self.lengths += 1
@@ -184,8 +199,10 @@ class Collector:
     def state_dict(self) -> StateDict:
         """Everything but the observation, which a restored environment returns again at its first reset."""
         frames = {"env_frames": self.env_frames} if self.env_frames else {}
+        agents = {"agent_steps": self.agent_steps} if self.count_agents is not None else {}
         return {
             **frames,
+            **agents,
             "rng": generator_state(self.rng),
             "carry": self.carry,
             "is_first": self.is_first,
@@ -200,6 +217,7 @@ class Collector:
         self.is_first, self.resetting = np.array(state["is_first"]), np.array(state["resetting"])
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
         self.env_frames = int(state.get("env_frames", 0))
+        self.agent_steps = int(state.get("agent_steps", 0))
         self.obs = None
 
     def drop_open_episodes(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +21,29 @@ from rl_training.jax.pytrees import restored, tree_state
 from rl_training.jax.training.driver import Driver, Loop, Record, root_key
 from rl_training.jax.training.evaluation import Evaluation
 from rl_training.jax.training.timetable import MAX_ROLLOUTS, WORD, timetable
+from rl_training.numerics.agents import AGENT_RETURN, TEAM_RETURN
 from rl_training.numerics.gsde import carry_like
 from rl_training.training.collector import CollectStats, Episode
 from rl_training.training.evaluation import EvalResult
 from rl_training.training.host import prefixed, rollout_metrics
 from rl_training.training.loop import Report, RunSettings, Trainer
-from rl_training.types import Array, Metrics, StateDict, Stateful
+from rl_training.types import Algorithm, Array, Metrics, StateDict, Stateful
 
 CHUNK_SECONDS = 0.5
 
 
+class Team(NamedTuple):
+    """Several agents in each environment, which are rows of the program."""
+
+    algorithm: Algorithm
+    """What acts for all agents, is saved and evaluated; its only member is the agent that learns."""
+    agents: tuple[str, ...]
+    """Names of the agents, in the order of their rows."""
+
+
 class Position:
-    """State of the compiled environments, memory of the policy, and returns and lengths of the episodes in progress."""
+    """State of the compiled environments, memory of the policy, and returns and lengths of the episodes in progress,
+    one for each row of the program."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
@@ -74,34 +86,51 @@ class Position:
         self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
 
 
+def of_teams(rows: Sequence[Episode], agents: Sequence[str]) -> list[Episode]:
+    """Episodes of environments, from those of the rows of their agents, which end together."""
+    found = []
+    for first in range(0, len(rows), len(agents)):
+        own = rows[first : first + len(agents)]
+        returns = [episode.episode_return for episode in own]
+        info = {TEAM_RETURN: sum(returns)}
+        info |= {AGENT_RETURN + agent: value for agent, value in zip(agents, returns, strict=True)}
+        mean, env = info[TEAM_RETURN] / len(agents), own[0].env_index // len(agents)
+        found.append(Episode(env, mean, own[0].length, own[0].terminated, info))
+    return found
+
+
 class CompiledTrainer(Trainer):
     """Drives the chunks, which end at the multiples of each of `stops`. With `ahead`, programs are loaded or compiled
-    in the background, from the construction of the trainer on. `evaluation` plays evaluations that are compiled too."""
+    in the background, from the construction of the trainer on. `evaluation` plays evaluations that are compiled too,
+    and `team` is given where environments have several agents."""
 
     exact = True
-    algorithm: HostAlgorithm
 
     def __init__(
         self,
-        algorithm: HostAlgorithm,
+        agent: HostAlgorithm,
         driver: Driver,
         settings: RunSettings,
         *,
         stops: Sequence[int],
         ahead: bool,
         evaluation: Evaluation | None = None,
+        team: Team | None = None,
     ) -> None:
-        super().__init__(algorithm, settings)
+        super().__init__(agent if team is None else team.algorithm, settings)
+        self.agent = agent
+        self.team = team
         self.driver = driver
         self.evaluation = evaluation
         self.stops = [every for every in stops if every > 0]
-        self.num_steps = algorithm.functions.rollout_length
+        self.num_steps = agent.functions.rollout_length
         if ahead:
-            driver.prepare(algorithm.state, algorithm.key)
-        self.position = Position(driver.start(algorithm.state, algorithm.key))
-        self.num_envs = len(self.position.loop.is_first)
+            driver.prepare(agent.state, agent.key)
+        self.position = Position(driver.start(agent.state, agent.key))
+        self.num_agents = 1 if team is None else len(team.agents)
+        self.num_envs = len(self.position.loop.is_first) // self.num_agents
         self.rollout_steps = self.num_steps * self.num_envs
-        self.schedule = algorithm.functions.replay
+        self.schedule = agent.functions.replay
         self.buffer = SavedRing(self.position, self.progress) if self.schedule is not None else None
         """The replay ring of an off-policy algorithm, as checkpoints store it."""
         self.pace = 1
@@ -113,13 +142,13 @@ class CompiledTrainer(Trainer):
         count, done = self.rollouts_ahead(), self.progress.env_steps
         began = perf_counter()
         with self.clock.measure("compiled"):
-            loop = self.position.loop._replace(learner=self.algorithm.state)
+            loop = self.position.loop._replace(learner=self.agent.state)
             if (number := done // self.rollout_steps + 1) >= WORD:
-                loop = loop._replace(key=root_key(self.algorithm.seed, number))
-            times = timetable(self.algorithm.functions, self.num_envs, done, count)
+                loop = loop._replace(key=root_key(self.agent.seed, number))
+            times = timetable(self.agent.functions, self.num_envs, done, count)
             loop, record = self.driver.chunk(loop, np.int32(count), times)
             self.position.advance(loop)
-            self.algorithm.state = self.position.loop.learner
+            self.agent.state = self.position.loop.learner
         count = (int(self.position.loop.rollouts) - done // self.rollout_steps) % WORD
         self._set_pace(count, perf_counter() - began)
         self.history = self._reports(count, record)
@@ -130,9 +159,10 @@ class CompiledTrainer(Trainer):
     def evaluate(self, *, episodes: int, first: int = 0) -> EvalResult:
         """Play greedy episodes on the JAX environment."""
         assert self.evaluation is not None, "asked for by training.eval_lane"
-        agent = self.algorithm
+        agent = self.agent
         returns, lengths = self.evaluation(agent.state, self.progress.env_steps, agent.seed, episodes, first)
-        return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan))
+        judged = {} if self.team is None else {TEAM_RETURN: returns * self.num_agents}
+        return EvalResult(returns, lengths, successes=np.full(len(returns), np.nan), judged=judged)
 
     def rollouts_ahead(self) -> int:
         """The number of rollouts in the next chunk."""
@@ -159,9 +189,13 @@ class CompiledTrainer(Trainer):
         for k in range(count):
             before = self.progress.copy()
             episodes = self.position.episodes(rewards[k], terminated[k], truncated[k])
+            if self.team is not None:
+                episodes = of_teams(episodes, self.team.agents)
             learnt = {name: column[k] for name, column in columns.items()} if updates[k] else {}
             self.progress.advance(env_steps=self.rollout_steps, updates=updates[k], episodes=len(episodes))
-            metrics = prefixed("train/", learnt) | rollout_metrics(CollectStats(self.rollout_steps, episodes))
+            agent_steps = 0 if self.team is None else self.num_agents * self.progress.env_steps
+            stats = CollectStats(self.rollout_steps, episodes, agent_steps=agent_steps)
+            metrics = prefixed("train/", learnt) | rollout_metrics(stats)
             if self.buffer is not None:
                 metrics["buffer/size"] = min(self.progress.env_steps, self.buffer.capacity)
             reports.append(Report(before, self.progress.copy(), metrics, episodes))
@@ -172,10 +206,10 @@ class CompiledTrainer(Trainer):
         if self.guard.level == "off" or are_none(faults):
             return
         for k, report in enumerate(self.history):
-            if found := in_batch(faults, k, self.num_envs):
+            if found := in_batch(faults, k, self.num_envs, self.num_agents):
                 raise self.guard.error(found, report.before)
             self.guard.check_update(report.metrics, tuple, tuple, report.before)
-            if found := search(part_suspects(self.algorithm.named(in_learner(faults, k, self.algorithm.state)))):
+            if found := search(part_suspects(self.agent.named(in_learner(faults, k, self.agent.state)))):
                 raise self.guard.error(found, report.before)
 
     def parts(self) -> dict[str, Stateful]:

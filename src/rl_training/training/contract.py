@@ -12,10 +12,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
+import numpy as np
+
 from rl_training.hparams.base import AlgorithmSpec, OnPolicyHparams, supports_anything
 from rl_training.hparams.off_policy import OffPolicyHparams, ReplayOptions, ReplaySchedule
 from rl_training.registry import check_methods
-from rl_training.types import Algorithm, Policy
+from rl_training.types import Algorithm, Array, Batch, Policy
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -35,6 +37,17 @@ class OffPolicyAlgorithm(Algorithm, Protocol):
     @property
     def updates_per_learn(self) -> int:
         """Updates that one call of `update` counts as."""
+
+
+@runtime_checkable
+class ExploresTogether(Protocol):
+    """An algorithm whose environments explore differently when they collect without waiting for the learner."""
+
+    def explorer(self, index: int) -> Policy:
+        """The policy of environment `index` of the run."""
+
+    def first_priorities(self, steps: Batch, reward_scale: float, /) -> Array | None:
+        """Priorities (T, n) that steps (T, n, ...) get before the learner has seen them; None for the usual ones."""
 
 
 @runtime_checkable
@@ -90,6 +103,17 @@ def checked(algorithm: Any, what: str) -> Algorithm:
 def rollout_length(hparams: Any) -> int:
     """Steps per environment and rollout."""
     return int(_given(hparams, "num_steps", OnPolicyHparams.num_steps))
+
+
+def behaviour_policy(algorithm: Algorithm) -> Policy:
+    """The policy that collects rollouts: the one that learns, unless the algorithm has another `behaviour`."""
+    return cast(Policy, getattr(algorithm, "behaviour", algorithm.policy))
+
+
+def reward_scale(algorithm: Algorithm) -> float:
+    """Factor by which the algorithm multiplies rewards now; 1 where it does not normalise them."""
+    normalizer = getattr(algorithm, "reward_normalizer", None)
+    return 1.0 if normalizer is None else float(normalizer.scale(np.ones(1, np.float32))[0])
 
 
 def replay_terms(algorithm: Algorithm, hparams: Any) -> ReplayTerms:

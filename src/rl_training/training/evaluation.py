@@ -13,9 +13,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl_training.numerics.agents import POLICY_RETURN, TEAM_RETURN
 from rl_training.numerics.stable import iqm
 from rl_training.seeding import episode_noise, episode_seed, stream
-from rl_training.types import Array, Carry, JudgesEpisodes, Obs, Policy
+from rl_training.types import REWARD, Array, Carry, JudgesEpisodes, Obs, Policy
 
 MAX_SLOTS = 25
 """Default limit on the environments of an evaluation, which one call of the policy serves."""
@@ -37,7 +38,8 @@ class EvalResult:
     fps: float = 30.0
     """The environment's own frame rate."""
     judged: Mapping[str, Array] = field(default_factory=dict)
-    """What a policy that judges episodes itself says of each, by name; its scores are the returns."""
+    """Further numbers of each episode, by name: what a policy that judges episodes itself says, whose scores are the
+    returns, and the returns of teams and policies."""
 
     def followed_by(self, later: EvalResult) -> EvalResult:
         """These episodes and those of `later`, as one result."""
@@ -71,6 +73,8 @@ class EpisodeSlot:
         self.seed = seed
         self.obs: Any = None
         self.total, self.length = 0.0, 0
+        self.reward = 0.0
+        """What the latest step was rewarded with."""
         self.is_first = True
 
     def start(self) -> None:
@@ -81,7 +85,8 @@ class EpisodeSlot:
     def step(self, action: Any) -> dict[str, Any] | None:
         """Take one step; returns the info of the last step where the episode has ended, else None."""
         self.obs, reward, terminated, truncated, info = self.env.step(action)
-        self.total += float(reward)
+        self.reward = float(reward)
+        self.total += self.reward
         self.length += 1
         self.is_first = False
         return info if terminated or truncated else None
@@ -132,6 +137,7 @@ def evaluate_policy(
                     continue
                 row = slot.episode - first
                 returns[row], lengths[row] = verdicts.score(slot, row), slot.length
+                verdicts.add(team_numbers(final_info), row)
                 success = final_info.get("is_success", final_info.get("success"))
                 if success is not None:
                     successes[row] = float(success)
@@ -167,10 +173,21 @@ class Verdicts:
             return slot.total
         seen, done = self.seen.pop(slot.episode), self.done.pop(slot.episode)
         verdict = self.judge.judge(stack_obs([*seen, slot.obs]), np.array(done))
-        for name, number in verdict.items():
-            if name != "score":
-                self.numbers.setdefault(name, np.full(self.episodes, np.nan))[row] = number
+        self.add({name: number for name, number in verdict.items() if name != "score"}, row)
         return verdict["score"]
+
+    def add(self, numbers: Mapping[str, float], row: int) -> None:
+        """Keep numbers of an episode that has ended."""
+        for name, number in numbers.items():
+            self.numbers.setdefault(name, np.full(self.episodes, np.nan))[row] = number
+
+
+def team_numbers(info: Mapping[str, Any]) -> dict[str, float]:
+    """Returns of the team and of its policies, where several agents played."""
+    found = {} if TEAM_RETURN not in info else {TEAM_RETURN: float(info[TEAM_RETURN])}
+    policies = {name.removeprefix(POLICY_RETURN): info[name] for name in info if name.startswith(POLICY_RETURN)}
+    named = {f"{name}/return_mean": float(value) for name, value in policies.items()}
+    return {**found, **(named if len(named) > 1 else {})}
 
 
 class BatchActor:
@@ -185,6 +202,8 @@ class BatchActor:
         obs = stack_obs([slots[i].obs for i in active])
         is_first = np.array([slots[i].is_first for i in active])
         carry: Carry = {name: rows[active] for name, rows in self.carry.items()}
+        if REWARD in carry:
+            carry[REWARD] = np.array([slots[i].reward for i in active], np.float32)
         result = self.policy.act(obs, carry, is_first, self.rng, deterministic=True)
         for name, rows in result.carry.items():
             self.carry[name][active] = rows
@@ -206,6 +225,8 @@ class EpisodeActor:
             slot = slots[index]
             if slot.is_first:
                 self.generators[index] = episode_noise(self.seed, slot.episode)
+            if REWARD in self.carries[index]:
+                self.carries[index][REWARD] = np.array([slot.reward], np.float32)
             result = self.policy.act(
                 stack_obs([slot.obs]), self.carries[index], np.array([slot.is_first]), self.generators[index]
             )

@@ -9,7 +9,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from rl_training.training.collector import Collector, CollectStats
+from rl_training.numerics.agents import AGENT_RETURN, POLICY_RETURN, TEAM_RETURN
+from rl_training.training.collector import CollectStats
 from rl_training.training.loop import NOTHING, RunSettings, Trainer
 from rl_training.training.overlap.ahead import Ahead
 from rl_training.types import (
@@ -18,9 +19,11 @@ from rl_training.types import (
     CheckpointError,
     ConfigError,
     Metrics,
+    Policy,
     Progress,
     StateDict,
     Stateful,
+    TransitionSink,
     UpdateResult,
     VectorStep,
 )
@@ -38,13 +41,26 @@ class ResumableEnv(Stateful, Protocol):
     def close(self) -> None: ...
 
 
+class CollectorLike(Stateful, Protocol):
+    """What steps the environments of a trainer: `Collector` in this process, those of `remote/` in others."""
+
+    num_envs: int
+
+    @property
+    def env(self) -> Any:
+        """The environments, a `ResumableEnv`."""
+
+    def watch(self, look: Callable[[VectorStep], None]) -> None: ...
+    def collect(self, num_steps: int, sink: TransitionSink, policy: Policy | None = None) -> CollectStats: ...
+
+
 class HostTrainer(Trainer):
     """Collects with an algorithm's policy and learns with its update; a subclass says when."""
 
     ahead: Ahead[Any] | None = None
     """Collects while the learner works, in the trainers of `overlap/`."""
 
-    def __init__(self, algorithm: Algorithm, collector: Collector, settings: RunSettings) -> None:
+    def __init__(self, algorithm: Algorithm, collector: CollectorLike, settings: RunSettings) -> None:
         super().__init__(algorithm, settings)
         self.collector = collector
         self.env = cast(ResumableEnv, collector.env)
@@ -140,6 +156,9 @@ def prefixed(prefix: str, metrics: Metrics) -> Metrics:
 def rollout_metrics(stats: CollectStats) -> Metrics:
     """Means over the episodes that ended in a train step, and the frames so far where the environment counts them."""
     frames: Metrics = {"rollout/env_frames": stats.env_frames} if stats.env_frames else {}
+    if stats.agent_steps:
+        frames["agent_steps"] = stats.agent_steps
+    frames.update(stats.metrics)
     if not stats.episodes:
         return frames
     metrics: Metrics = {
@@ -151,5 +170,21 @@ def rollout_metrics(stats: CollectStats) -> Metrics:
     names = {name: None for episode in stats.episodes for name in episode.info}
     for name in names:
         values = [episode.info[name] for episode in stats.episodes if name in episode.info]
-        metrics["rollout/success_rate" if name == "success" else f"rollout/info/{name}"] = float(np.mean(values))
+        if metric := metric_of(name):
+            metrics[f"rollout/{metric}"] = float(np.mean(values))
     return metrics
+
+
+def metric_of(name: str) -> str | None:
+    """The metric that averages a number of an episode; None for those of single agents, which only episodes.jsonl has.
+
+    >>> [metric_of(name) for name in ("success", "x_position", "team_return", "policy_return/prey", "agent_return/a")]
+    ['success_rate', 'info/x_position', 'team_return', 'prey/return_mean', None]
+    """
+    if name == "success":
+        return "success_rate"
+    if name.startswith(AGENT_RETURN):
+        return None
+    if name.startswith(POLICY_RETURN):
+        return f"{name.removeprefix(POLICY_RETURN)}/return_mean"
+    return name if name == TEAM_RETURN else f"info/{name}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -22,6 +22,7 @@ from rl_training.runs.budgets import Budget, taken_over
 from rl_training.training.collector import Episode
 from rl_training.types import (
     Algorithm,
+    Array,
     CheckpointError,
     FollowsEpisodes,
     Metrics,
@@ -103,6 +104,8 @@ class Trainer(ABC):
     """When an algorithm learns from replay; None where it learns from rollouts."""
     num_steps: int
     """Steps per environment in one train step, or in one rollout where a train step takes several."""
+    normalized_score: Callable[[Array], Array] | None = None
+    """Normalised scores of returns, where a dataset says which returns count as 0 and as 100."""
 
     def __init__(self, algorithm: Algorithm, settings: RunSettings) -> None:
         self.algorithm = algorithm
@@ -122,6 +125,9 @@ class Trainer(ABC):
         """Episodes that the latest train step finished."""
         self.history: list[Report] = []
         """The updates of the latest train step, where it takes several at once."""
+        self.hear: Callable[[str], None] = lambda signal: self.request_stop(signal, interrupted=True)
+        self.outcome: object = None
+        """What other processes of the run are given at its end; None after an error."""
         self.stops: list[int] = []
         """Env steps at whose multiples a train step that takes several updates at once is to end."""
 
@@ -182,6 +188,19 @@ class Trainer(ABC):
         self.budgets = taken_over(saved, self.progress.position, total_timesteps, goes_on=goes_on)
         if asked or is_new:
             self.decided = None
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train this run together."""
+        return 1
+
+    def hear_signals(self, hear: Callable[[str], None]) -> None:
+        """Call `hear` with the name of a signal to another process of the run, where there are any."""
+        self.hear = hear
+
+    def conclude(self, outcome: object) -> None:
+        """Give the other processes of the run what it led to, where there are any."""
+        self.outcome = outcome
 
     def request_stop(self, why: str, *, interrupted: bool = False) -> None:
         """End after the current step. An interrupted run is saved as it stands and can go on as if nothing happened."""

@@ -16,9 +16,9 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.guards import Guard
 from rl_training.hparams.off_policy import ReplaySchedule, block_steps
 from rl_training.numerics.metrics import mean_metrics
-from rl_training.training.collector import Collector, CollectStats
+from rl_training.training.collector import CollectStats
 from rl_training.training.contract import ReplayTerms
-from rl_training.training.host import HostTrainer
+from rl_training.training.host import CollectorLike, HostTrainer
 from rl_training.training.loop import RunSettings
 from rl_training.types import Algorithm, Batch, Carry, Metrics, Obs, StateDict, Stateful, TransitionSink, VectorStep
 
@@ -72,7 +72,7 @@ class OffPolicyTrainer(HostTrainer):
     def __init__(
         self,
         algorithm: Algorithm,
-        collector: Collector,
+        collector: CollectorLike,
         buffer: Replay,
         terms: ReplayTerms,
         settings: RunSettings,

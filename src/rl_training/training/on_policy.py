@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rl_training.data.rollout_buffer import RolloutBuffer
-from rl_training.training.collector import Collector
-from rl_training.training.host import HostTrainer
+from rl_training.training.host import CollectorLike, HostTrainer
 from rl_training.training.loop import RunSettings
 from rl_training.types import Algorithm, Metrics
 
@@ -15,7 +14,7 @@ class OnPolicyTrainer(HostTrainer):
     def __init__(
         self,
         algorithm: Algorithm,
-        collector: Collector,
+        collector: CollectorLike,
         buffer: RolloutBuffer,
         num_steps: int,
         settings: RunSettings,

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from offline_cases import SMALL, batch, context
 
 from rl_training.algorithms.offline.bc import cloning_loss
 from rl_training.algorithms.offline.iql import IQL, IQLConfig, advantage_weights, expectile_loss
+from rl_training.algorithms.offline.rebrac import ReBRAC, ReBRACConfig
 from rl_training.algorithms.offline.td3_bc import TD3BC, TD3BCConfig, td3_bc_loss
 from rl_training.algorithms.td3 import TD3, TD3Config
-from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig, MemoryConfig, NetworkConfig
-from rl_training.types import BoxSpec, ConfigError
-
-OBS = BoxSpec(np.full(3, -np.inf, np.float32), np.full(3, np.inf, np.float32), np.dtype(np.float32))
-ACTION = BoxSpec(np.full(2, -1.0, np.float32), np.full(2, 1.0, np.float32), np.dtype(np.float32))
-SMALL = NetworkConfig(actor=BackboneConfig(hidden_dims=(16,)), critic=BackboneConfig(hidden_dims=(16,)))
-
-
-def context(**changes: Any) -> BuildContext:
-    return BuildContext(OBS, ACTION, network=SMALL, **changes)
-
-
-def batch(rows: int = 32) -> dict[str, Any]:
-    rng = np.random.default_rng(3)
-    return {
-        "obs": rng.normal(size=(rows, 3)).astype(np.float32),
-        "next_obs": rng.normal(size=(rows, 3)).astype(np.float32),
-        "actions": rng.uniform(-1, 1, (rows, 2)).astype(np.float32),
-        "rewards": rng.normal(size=rows).astype(np.float32),
-        "terminated": rng.random(rows) < 0.2,
-        "truncated": np.zeros(rows, bool),
-    }
+from rl_training.types import ConfigError
 
 
 def test_cloning_averages_over_batch_and_dimensions() -> None:
@@ -97,13 +77,14 @@ def test_the_actor_of_iql_stops_at_the_end_of_the_run() -> None:
     ctx = context(total_timesteps=100)
     algorithm = IQL(ctx, IQLConfig(learning_rate=1.0))
     ctx.progress.advance(env_steps=50)
-    assert algorithm.actor_rate() == pytest.approx(0.5)
+    assert algorithm.rate("actor") == pytest.approx(0.5)
     ctx.progress.advance(env_steps=50)
-    assert algorithm.actor_rate() == pytest.approx(0.0)
+    assert algorithm.rate("actor") == pytest.approx(0.0)
+    assert algorithm.rate("critics") == 1.0
 
 
-def test_memory_is_refused() -> None:
+def test_memory_is_refused_where_single_transitions_are_learnt_from() -> None:
     backbone = BackboneConfig(type="gru", hidden_dims=(8,), memory=MemoryConfig(type="gru"))
     ctx = replace(context(), network=NetworkConfig(actor=backbone, critic=SMALL.critic))
     with pytest.raises(ConfigError, match="its networks have no memory"):
-        TD3BC(ctx, TD3BCConfig())
+        ReBRAC(ctx, ReBRACConfig())

@@ -18,6 +18,7 @@ from rl_training.algorithms.world_models.dreamer import (
 )
 from rl_training.algorithms.world_models.world_model import Arrivals, continue_loss, divergence_losses, mean_over
 from rl_training.dynamics.rssm import RSSM
+from rl_training.models.networks import polyak_update
 from rl_training.types import DiscreteSpec
 
 
@@ -121,6 +122,17 @@ def test_actor_loss_follows_the_advantage_alone() -> None:
     loss.sum().backward()
     assert advantages.grad is None
     np.testing.assert_allclose(logprobs.grad[:, 0], [-3.0, 0.5])  # type: ignore[index]
+
+
+def test_the_slow_critic_follows_by_a_fiftieth() -> None:
+    critic, slow = torch.nn.Linear(1, 1, bias=False).double(), torch.nn.Linear(1, 1, bias=False).double()
+    torch.nn.init.ones_(critic.weight)
+    torch.nn.init.zeros_(slow.weight)
+    known = {1: 0.02, 10: 0.1829271931124533, 50: 0.6358303199128832}
+    for update in range(1, 51):
+        polyak_update(critic, slow, 0.02)
+        if update in known:
+            assert slow.weight.item() == pytest.approx(known[update], abs=1e-12)
 
 
 def test_value_loss_is_the_cross_entropy_of_return_and_slow_value() -> None:

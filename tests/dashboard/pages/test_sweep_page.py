@@ -8,32 +8,13 @@ from pathlib import Path
 
 import pytest
 from dashboard_cases import served
+from sweep_cases import finish, searched
 
 from rl_training.config.searches.sweeps import SweepConfig
-from rl_training.config.searches.tuning import parse_tune
 from rl_training.dashboard.pages.sweeps import Sweeps
 from rl_training.dashboard.reading.tables import NoRunError, RunTable
 from rl_training.experiments.launching.sweeps import Sweep
-from rl_training.experiments.launching.tuning import JOURNAL, Tuning
-from rl_training.runs.directory import RunDir
-from rl_training.runs.index import record
-
-
-def finish(sweep: Sweep, scores: dict[tuple[int, int], float]) -> None:
-    """Runs of members with these final returns, as their processes would leave them."""
-    from dataclasses import replace
-
-    for member in sweep.members:
-        score = scores.get((member.trial or 0, member.seed))
-        if score is None:
-            continue
-        config = replace(sweep.config(member.trial), seed=member.seed, output_dir=str(sweep.output_dir))
-        run = RunDir.create(config, group=sweep.group_of(member), sweep=sweep.sweep)
-        run.write_summary({"env_steps": 100, "eval/return_mean": score, "time/elapsed_seconds": 2.0})
-        run.finish()
-        record(run.path)
-    sweep.observe()
-    sweep.save()
+from rl_training.experiments.launching.tuning import JOURNAL
 
 
 @pytest.fixture
@@ -78,25 +59,10 @@ def test_a_damaged_record_is_one_line_of_the_list(sweep: Sweep, tmp_path: Path) 
 
 
 def test_a_search_is_looked_at_without_writing(tmp_path: Path) -> None:
-    config = parse_tune(
-        {
-            "base_config": "ppo/cartpole",
-            "ranges": {"hparams.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}},
-            "num_trials": 6,
-            "seeds": [0],
-            "sampler": "random",
-        },
-        source="test",
-    )
-    tuning = Tuning.create(config, overrides={"output_dir": str(tmp_path)})
-    for number in range(5):
-        (member,) = tuning._begin()
-        finish(tuning.sweep, {(number, 0): float(number)})
-        assert member.status == "finished"
-        tuning._go_on(number, tuning.open[number], set())
-    journal = tuning.sweep.path / JOURNAL
+    search = searched(tmp_path)
+    journal = search.path / JOURNAL
     before = hashlib.sha256(journal.read_bytes()).hexdigest()
-    found = Sweeps(table_of(tmp_path)).answer(tuning.sweep.info.id)
+    found = Sweeps(table_of(tmp_path)).answer(search.info.id)
     assert hashlib.sha256(journal.read_bytes()).hexdigest() == before
     assert found["kind"] == "search"
     assert [trial["value"] for trial in found["search"]["trials"]] == [4.0, 3.0, 2.0, 1.0, 0.0]

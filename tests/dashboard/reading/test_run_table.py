@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 from run_cases import fake_run
 
+from rl_training.dashboard.reading import tables
 from rl_training.dashboard.reading.grouping import grouped
 from rl_training.dashboard.reading.tables import NoRunError, RunTable
 from rl_training.experiments.keeping.tracker import ExperimentTracker
@@ -34,6 +36,20 @@ def some_runs(folder: Path) -> list[Path]:
     for run in runs:
         record(run)
     return runs
+
+
+def test_an_index_that_does_not_change_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking must not itself be a change: SQLite makes files beside an index whenever the first reader opens it."""
+    monkeypatch.setattr(tables, "SETTLED_NS", 20_000_000)
+    some_runs(tmp_path)
+    found = table(tmp_path)
+    for _ in range(2):  # what was written just now may change again within the same time stamp
+        time.sleep(0.05)
+        found.refresh()
+    monkeypatch.setattr(RunIndex, "rows", lambda *_, **__: pytest.fail("the index was read again"))
+    for _ in range(3):
+        time.sleep(0.05)
+        assert not found.refresh()
 
 
 @pytest.mark.parametrize(

@@ -170,3 +170,27 @@ def test_what_is_no_number_is_refused(name: str, tmp_path: Path) -> None:
     two_algorithms(tmp_path)
     with pytest.raises(ConfigError, match=f"no run has a number for '{name}'"):
         by_algorithm(tmp_path, name)
+
+
+def test_offline_runs_are_compared_by_score_and_drawn_over_updates(tmp_path: Path) -> None:
+    """One axis never mixes env steps and updates; the scores of both kinds are compared."""
+    scored_run(tmp_path, 0, (10.0, 20.0, 30.0), algo="ppo")
+    offline = scored_run(tmp_path, 1, (20.0, 30.0, 40.0), algo="bc")
+    log = offline / "logs" / "metrics.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps({**row, "updates": 7 * row["env_steps"], "env_steps": 0}) + "\n" for row in rows))
+    results = offline / "metrics.json"
+    results.write_text(json.dumps({**json.loads(results.read_text()), "env_steps": 0, "updates": 21_000}))
+    found = by_algorithm(tmp_path)
+    (result,) = found.metrics
+    assert {one.entry: one.scores for one in result.summaries} == {"ppo": (30.0,), "bc": (40.0,)}
+    assert {place: curves[0].steps.tolist() for place, curves in result.curves.items()} == {
+        ("ppo", "CartPole-v1 (env steps)"): [1000, 2000, 3000],
+        ("bc", "CartPole-v1 (updates)"): [7000, 14000, 21000],
+    }
+    assert result.axes == {"CartPole-v1 (env steps)": "env steps", "CartPole-v1 (updates)": "updates"}
+    assert any("their curves are drawn apart" in note for note in found.notes)
+    assert [set(band) & {"env_steps", "updates"} for band in record(found)["metrics"][0]["curves"]] == [
+        {"env_steps"},
+        {"updates"},
+    ]

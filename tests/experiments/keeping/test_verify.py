@@ -21,10 +21,15 @@ from rl_training.registry import algorithms
 from rl_training.runs.directory import RunDir, metrics_sha256
 from rl_training.types import RunError
 
+TEAM = {"env": {"num_envs": 2, "agents": {"reward": "team_mean"}}}
+"""For algorithms that need several agents."""
+
 
 def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
     """A run of 96 env steps with a checkpoint at every block."""
     on_policy = {"num_steps": 16}
+    # in JAX agents end together
+    team_id = "RLTeam/TwoStepGame-v0" if builtin_spec(algo).build is None else "RLTeam/Leaving-v0"
     replay: dict[str, Any] = {"learning_starts": 16, "batch_size": 8, "updates_per_step": 0.25}
     if algo in ("dreamer", "planet", "dynamics"):
         widths = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 2, "units": 8, "layers": 1, "depth": 1, "bins": 5}
@@ -44,6 +49,7 @@ def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
             "checkpoint_frequency": 32,
         },
         **({"buffer": {"size": 64}} if builtin_spec(algo).kind == "off_policy" else {}),
+        **({"env_id": team_id, **TEAM} if builtin_spec(algo).whole_teams else {}),
         **fields,
     }
 
@@ -67,7 +73,10 @@ ONLINE = [algo for algo in algorithms.names() if builtin_spec(algo).kind != "off
 CASES = [(algo, "torch" if builtin_spec(algo).build is not None else "jax") for algo in ONLINE]
 
 
-@pytest.mark.parametrize(("algo", "backend"), [*CASES, ("ppo", "jax"), ("sac", "jax")])
+SLOW_DREAMER = pytest.param("dreamer", "jax", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("algo", "backend"), [*CASES, ("ppo", "jax"), ("sac", "jax"), SLOW_DREAMER])
 def test_every_algorithm_comes_out_the_same_again_and_one_bit_is_noticed(
     algo: str, backend: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -49,7 +49,9 @@ def test_tune_shows_the_plan_the_space_and_the_base(capsys: Captured) -> None:
     assert main(["tune", "tune.yaml", "--total-timesteps", "2000", "--dry-run"]) == 0
     out = capsys.readouterr().out
     plan, _, config = out.partition("\nConfig of the base\n")
-    assert plan.startswith("Plan  7 trials x up to 2 seeds on ppo/cartpole\n      random with wilcoxon, 1 at a time")
+    assert plan.startswith(
+        "Plan  7 trials x up to 2 seeds on ppo/cartpole\n      random with pruner wilcoxon, 1 at a time"
+    )
     assert read_yaml(config)["training"]["total_timesteps"] == 2000
 
 

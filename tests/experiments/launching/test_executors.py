@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from group_cases import new_group, tiny
 
-from rl_training.config.loading import parse_config
-from rl_training.config.searches.executors import ExecutorConfig, named_executor
+from rl_training.cli.commands.runs.train import take_executor
+from rl_training.config.executors import ExecutorConfig, named_executor
+from rl_training.config.loading import as_resolved, parse_config
 from rl_training.config.searches.sweeps import parse_sweep
 from rl_training.distributed.executors import LOST, Executor, ExecutorGoneError, Resources, Task
+from rl_training.experiments.launching.auto_resume import earlier_group
 from rl_training.experiments.launching.executors import executor_config, make_executor
 from rl_training.experiments.launching.group_display import LineView
 from rl_training.experiments.launching.group_runner import GroupRunner, Limits
@@ -245,3 +247,34 @@ def test_threads_are_for_compiled_runs(tmp_path: Path) -> None:
     group = new_group(tmp_path, (1,))
     with pytest.raises(ConfigError, match="only compiled runs"):
         make_executor(ExecutorConfig(type="threads"), group, group.members, None)
+
+
+def test_a_group_starts_where_its_config_says(tmp_path: Path) -> None:
+    cfg = parse_config({**tiny(tmp_path), "executor": {"type": "slurm", "cpus": 2}})
+    path = SeedGroup.create(cfg, [1, 2]).path
+    assert executor_config(SeedGroup.open(path), None) == ExecutorConfig("slurm", cpus=2.0)
+    assert executor_config(SeedGroup.open(path), "local") == ExecutorConfig(cpus=2.0)  # a resume may name another
+    flag = named_executor("ray:h:1", cfg.executor)
+    named = SeedGroup.open(SeedGroup.create(cfg, [1, 2], executor=flag).path)
+    assert executor_config(named, None) == ExecutorConfig("ray", "h:1", cpus=2.0)
+
+
+def test_the_same_command_goes_on_where_the_config_says_now(tmp_path: Path) -> None:
+    """`--auto-resume` finds the group by its hash, which knows no executor."""
+    tree = tiny(tmp_path)
+    path = SeedGroup.create(parse_config(tree), [1, 2]).path
+    moved = as_resolved(parse_config({**tree, "executor": "slurm"}))
+    earlier = earlier_group(moved, [1, 2])
+    assert earlier is not None
+    assert earlier.path == path
+    take_executor(path, moved.config.executor)
+    assert executor_config(SeedGroup.open(path), None) == ExecutorConfig("slurm")
+    take_executor(path, ExecutorConfig())  # says nothing: it stays
+    assert executor_config(SeedGroup.open(path), None) == ExecutorConfig("slurm")
+
+
+def test_a_secret_of_an_executor_is_not_written(tmp_path: Path) -> None:
+    tree = {**tiny(tmp_path), "executor": {"env": {"WANDB_API_KEY": "hunter2-very-secret"}}}
+    with pytest.warns(UserWarning, match="never written"):
+        group = SeedGroup.create(parse_config(tree), [1])
+    assert "hunter2" not in "".join(file.read_text() for file in group.path.rglob("*") if file.is_file())

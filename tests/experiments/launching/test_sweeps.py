@@ -56,6 +56,12 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert sweep.log(member).name == "trial_001_seed2.log"
 
 
+def test_sweeps_of_the_same_second_plan_different_runs(tmp_path: Path) -> None:
+    sweeps = [new_sweep(tmp_path), new_sweep(tmp_path)]
+    names = [sweep.planned_run(member) for member in sweeps[0].members for sweep in sweeps]
+    assert len(set(names)) == 8
+
+
 def test_members_find_their_runs_and_the_table_says_what_they_scored(tmp_path: Path) -> None:
     sweep = new_sweep(tmp_path)
     for member in sweep.members[:3]:

@@ -187,7 +187,10 @@ def test_every_algorithm_that_learns_has_a_space_that_fits_it() -> None:
     assert sorted(space_names()) == sorted(set(algorithms.names()) - {"random", "constant"})
     for name in space_names():
         continuous = ("sac", "td3", "ddpg", "crossq", "pets", "mbpo", "planet", "dynamics", "td3_bc", "iql")
-        tune = parse_tune({"base_config": f"{name}/{'pendulum' if name in continuous else 'cartpole'}"})
+        continuous = (*continuous, "rebrac", "awac")
+        teams = ("ippo", "mappo", "vdn", "qmix", "pqn_vdn")
+        preset = "simple_spread" if name in teams else "pendulum" if name in continuous else "cartpole"
+        tune = parse_tune({"base_config": f"{name}/{preset}"})
         keys = {key for kind in shipped_space(name).values() for key in kind}
         assert {*tune.ranges, *tune.sweep} == keys
         assert "hparams.learning_rate" in keys

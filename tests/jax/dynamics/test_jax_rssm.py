@@ -13,7 +13,7 @@ import torch
 from rl_training.dynamics import rssm as torch_rssm
 from rl_training.dynamics.base import detached
 from rl_training.jax.dynamics.latents import mixed_logits, sampled_class, straight_through
-from rl_training.jax.dynamics.rssm import RSSM
+from rl_training.jax.dynamics.rssm import RSSM, bounded_actions, gated
 from rl_training.types import Array
 
 T, B, TOKENS, ACTIONS = 4, 3, 6, 2
@@ -115,6 +115,14 @@ def test_where_an_episode_starts_nothing_before_counts() -> None:
     fresh = rssm.correct(params, carry, actions[0], tokens[0], np.ones(B, np.float32), noise[0])
     zero = rssm.correct(params, rssm.initial(B), 0.0 * actions[0], tokens[0], np.zeros(B, np.float32), noise[0])
     np.testing.assert_array_equal(rssm.read(fresh), rssm.read(zero))
+
+
+def test_the_gate_and_the_bound_of_actions() -> None:
+    for numbers in (np, jnp):
+        gate = gated(*(numbers.asarray(value, np.float32) for value in (0.0, 1.0, 0.0, 0.5)))
+        assert float(gate) == pytest.approx(0.489811734427971, abs=1e-6)
+        bounded = bounded_actions(numbers.asarray([-3.0, -1.0, 0.5, 1.7], np.float32))
+        np.testing.assert_allclose(bounded, [-1.0, -1.0, 0.5, 1.0])
 
 
 def test_probabilities_samples_and_straight_through_gradients() -> None:

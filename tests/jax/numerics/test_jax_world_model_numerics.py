@@ -9,6 +9,7 @@ import pytest
 
 from rl_training.jax.numerics.return_scale import return_scale
 from rl_training.jax.numerics.returns import lambda_return
+from rl_training.numerics.return_scale import ReturnScale
 
 # NumPy: an array of JAX would start XLA when the tests are collected
 REWARDS, VALUES = (np.array(row, np.float32) for row in ([1, 0, 2, 1], [1, 2, 1, 3]))
@@ -36,8 +37,21 @@ def test_the_scale_of_returns() -> None:
     returns, averages = jnp.arange(101) / 10.0, jnp.zeros(2)
     step = jax.jit(return_scale)
     found = {}
-    for update in range(1, 101):
+    for update in range(1, 301):
         averages, found[update] = step(averages, returns)
+        if update == 3:
+            np.testing.assert_allclose(averages, [0.0148505, 0.2821595], rtol=1e-5)
     assert found[3] == 1.0
+    assert float(found[300]) == pytest.approx(8.558631953358429, rel=1e-5)
     assert float(found[50]) == pytest.approx(3.554945395762173, rel=1e-5)
     assert float(found[100]) == pytest.approx(5.705708928540938, rel=1e-5)
+
+
+def test_the_scale_corrected_for_its_start() -> None:
+    twin, averages, step = ReturnScale(debias=True), jnp.zeros(2), jax.jit(return_scale)
+    for update in range(1, 5):
+        returns = np.random.default_rng(update).normal(0.0, 5.0, 200).astype(np.float32)
+        averages, scale = step(averages, returns, updates=float(update))
+        assert float(scale) == pytest.approx(twin.update(returns), rel=1e-5)
+    lowest = return_scale(jnp.zeros(2), jnp.arange(4.0), rate=1.0)[0]
+    np.testing.assert_allclose(lowest, [0.15, 2.85], rtol=1e-6)

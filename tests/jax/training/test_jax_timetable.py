@@ -14,7 +14,7 @@ from rl_training.jax.training.timetable import MAX_ROLLOUTS, WORD, schedule_of, 
 
 
 def algorithm_with(schedule: ReplaySchedule | None, length: int = 32, updates_per_learn: int = 1) -> Any:
-    return SimpleNamespace(replay=schedule, rollout_length=length, updates_per_learn=updates_per_learn)
+    return SimpleNamespace(replay=schedule, rollout_length=length, updates_per_learn=updates_per_learn, sequences=None)
 
 
 def owed_by_table(algorithm: Any, num_envs: int, env_steps: int, count: int) -> list[int]:

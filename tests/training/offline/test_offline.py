@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from offline_runs import TINY, assert_same, offline
 
-from rl_training import resume, train
+from rl_training import resume
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.cli import main
 from rl_training.config.schema import DatasetConfig
@@ -23,27 +23,14 @@ from rl_training.system.json_lines import read_rows
 from rl_training.training.offline.recording import Amount
 from rl_training.types import CheckpointError, RLTrainingError
 
-SMALL = {"actor": {"hidden_dims": [32, 32]}, "critic": {"hidden_dims": [32, 32]}}
 
-
-@pytest.fixture(scope="module")
-def random_pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random actions in Pendulum, with reference scores."""
-    data = record(None, Amount(steps=1000), random_env="Pendulum-v1")
-    scored = replace(data, info=replace(data.info, ref_min=-1200.0, ref_max=-150.0))
-    return write_native(scored, tmp_path_factory.mktemp("data") / "random")
-
-
-def offline(algo: str, dataset: Path, output_dir: Path, **fields: Any) -> Any:
-    cfg = {"algo": algo, "env_id": "Pendulum-v1", "output_dir": str(output_dir), "dataset": {"path": str(dataset)}}
-    sections: dict[str, Any] = {"network": SMALL, "training": {"total_updates": 600, "num_eval_episodes": 1}}
-    return train(cfg, **{**sections, **fields})
-
-
-@pytest.mark.parametrize("algo", ["bc", "td3_bc", "iql"])
+@pytest.mark.parametrize("algo", TINY)
 def test_a_run_counts_updates_and_resumes_exactly(algo: str, random_pendulum: Path, tmp_path: Path) -> None:
     settings = {"total_updates": 600, "num_eval_episodes": 1, "checkpoint_frequency": 256}
     common: dict[str, Any] = {"training": settings, "env": {"normalize_obs": True}}
+    common["hparams"] = {"batch_size": 16, **TINY[algo]}
+    if algo == "dt":
+        common["network"] = {"actor": {"memory": {"size": 8, "layers": 1, "heads": 2, "window": 4}}}
     one = offline(algo, random_pendulum, tmp_path / "a", **common)
     assert (one.metrics["updates"], one.metrics["env_steps"]) == (600, 0)
     assert one.checkpoint_path.name == "step_000000000600"
@@ -74,17 +61,6 @@ def test_a_run_comes_out_the_same_again(random_pendulum: Path, tmp_path: Path) -
     report = ReproducibilityChecker().verify_experiment(result.run_dir)
     assert report.reproduced, report.differences
     assert report.checkpoints == len(CheckpointManager(result.run_dir).steps()) >= 2
-
-
-def assert_same(one: Any, other: Any, where: str) -> None:
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        for key in one:
-            assert_same(one[key], other[key], f"{where}/{key}")
-    elif isinstance(one, np.ndarray):
-        assert one.tobytes() == other.tobytes(), where
-    else:
-        assert one == other, where
 
 
 def test_statistics_of_the_dataset_are_frozen_in_the_policy(random_pendulum: Path, tmp_path: Path) -> None:
@@ -119,7 +95,9 @@ def test_another_dataset_at_resume_is_refused(random_pendulum: Path, tmp_path: P
         (["--algo", "bc"], "learns from a dataset: give --dataset PATH"),
         (["--algo", "bc", "--dataset", "DATA", "--total-timesteps", "100000"], "give training.total_updates instead"),
         (["--algo", "bc", "--dataset", "DATA", "--env-id", "CartPole-v1"], "give --env-id Pendulum-v1"),
-        (["td3_bc/pendulum", "--dataset", "DATA", "--backend", "jax"], "has no JAX implementation"),
+        (["dt/pendulum", "--dataset", "DATA", "--backend", "jax"], "has no JAX implementation"),
+        (["dt/pendulum", "--dataset", "DATA", "--dataset.reward", "0.5"], "leave dataset.reward at raw"),
+        (["dt/pendulum", "--dataset", "DATA", "--network.actor.memory.type", "gru"], "is a transformer, not 'gru'"),
         (["bc/pendulum", "--dataset", "DATA", "--dataset.reward", "0.5"], "looks at no rewards"),
         (["--algo", "bc", "--dataset", "DATA", "--env.overlap", "true"], "env.overlap cannot be used"),
         (["--algo", "sac", "--env-id", "Pendulum-v1", "--dataset", "DATA"], "are for offline algorithms"),

@@ -1,7 +1,7 @@
 """Behavioural cloning: supervised learning of a dataset's actions.
 
 Squared errors for Box actions, cross entropy for Discrete ones. With `dataset.top_fraction` it imitates only the best
-episodes, which is the baseline that an offline algorithm has to beat.
+episodes, which is the baseline that an offline algorithm has to beat. An actor with memory follows sequences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm, Transitions
-from rl_training.algorithms.offline.common import refuse_memory
 from rl_training.algorithms.sac import CategoricalActor, CategoricalPolicy
 from rl_training.algorithms.td3 import DeterministicActor, DeterministicPolicy
 from rl_training.build_context import BuildContext
@@ -37,12 +36,10 @@ class BC(OffPolicyAlgorithm):
         if isinstance(space, DiscreteSpec):
             actor = CategoricalActor(ctx.observation_space, space, ctx.network, rng)
             self.learner("actor", actor)
-            refuse_memory(self, "bc")
             self.act_with(CategoricalPolicy(actor, ctx, self.normalizer))
         else:
             cloned = DeterministicActor(ctx.observation_space, cast(BoxSpec, space), ctx.network, rng)
             self.learner("actor", cloned)
-            refuse_memory(self, "bc")
             self.act_with(DeterministicPolicy(cloned, ctx, self.normalizer, exploration_noise=0.0))
 
     def update(self, batch: Batch) -> UpdateResult:

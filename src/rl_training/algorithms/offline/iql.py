@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm, Transitions, critic_loss, td_targets
-from rl_training.algorithms.offline.common import refuse_memory
-from rl_training.algorithms.policies import NetworkPolicy, host_forward
+from rl_training.algorithms.policies import NetworkPolicy, TorchParts, host_forward
 from rl_training.algorithms.td3 import DeterministicActor
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import NetworkConfig
-from rl_training.guards import gradient_suspects
+from rl_training.export.graph import PolicyGraph
 from rl_training.hparams.iql import SPEC, IQLConfig
 from rl_training.hparams.off_policy import OffPolicyHparams
 from rl_training.models.critics import QCritics
@@ -32,7 +31,7 @@ from rl_training.models.observed import Seen
 from rl_training.numerics.encoding import to_bounds
 from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, SpaceSpec, UpdateResult
 
-__all__ = ["IQL", "SPEC", "IQLConfig", "advantage_weights", "expectile_loss"]
+__all__ = ["IQL", "SPEC", "IQLConfig", "advantage_weights", "expectile_loss", "imitation_loss"]
 
 LOG_STD_RANGE = -20.0, 2.0
 LOG_TWO_PI = math.log(2.0 * math.pi)
@@ -47,6 +46,11 @@ def expectile_loss(advantages: Tensor, expectile: float) -> Tensor:
 def advantage_weights(advantages: Tensor, beta: float, largest: float) -> Tensor:
     """exp(beta u), at most `largest`; the exponent is cut first, so that nothing overflows."""
     return (beta * advantages).clamp(max=math.log(largest)).exp()
+
+
+def imitation_loss(actor: SpreadActor, rows: Transitions, weights: Tensor) -> Tensor:
+    """Minus the log-densities of the dataset's actions, weighted by (B,) and averaged."""
+    return -(weights * actor.logprobs(rows.obs, rows.actions)).mean()
 
 
 class SpreadActor(nn.Module):
@@ -65,14 +69,24 @@ class SpreadActor(nn.Module):
         errors = (actions.reshape(mean.shape) - mean) / log_std.exp()
         return cast(Tensor, (-0.5 * errors.square() - log_std - 0.5 * LOG_TWO_PI).sum(1))
 
+    def sample(self, obs: Seen, noise: Tensor) -> Tensor:
+        """Actions (B, A), clipped to -1..1."""
+        return cast(Tensor, (self.mean(obs) + self.log_std.clamp(*LOG_STD_RANGE).exp() * noise).clamp(-1.0, 1.0))
+
 
 class SpreadPolicy(NetworkPolicy):
     """The mean of a `SpreadActor`, or a draw from it, clipped to -1..1."""
 
     def __init__(self, actor: SpreadActor, ctx: BuildContext, normalizer: object) -> None:
         super().__init__(actor, ctx, normalizer)  # type: ignore[arg-type]
-        self.actor = actor
+        self.actor, self.backbone = actor, actor.mean.backbone
         self.outputs = host_forward(actor.mean.backbone, actor.mean.output, self.device)
+
+    def graph(self) -> PolicyGraph | None:
+        return self.graph_with("deterministic")
+
+    def torch_parts(self) -> TorchParts:
+        return TorchParts(self.actor.mean.backbone, self.actor.mean.output, squash=True)
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
@@ -102,7 +116,6 @@ class IQL(OffPolicyAlgorithm):
         self.learner("critics", self.critics)
         self.learner("value", self.value)
         self.target("critics")
-        refuse_memory(self, "iql")
         self.act_with(SpreadPolicy(self.actor, ctx, self.normalizer))
 
     def update(self, batch: Batch) -> UpdateResult:
@@ -127,22 +140,13 @@ class IQL(OffPolicyAlgorithm):
         metrics["value_mean"] = estimates.detach().mean()
         self.targets["critics"].follow(hp.tau)
 
-        self.update_actor(rows, advantages, metrics)
+        loss = imitation_loss(self.actor, rows, advantage_weights(advantages, hp.beta, hp.max_weight))
+        metrics["actor_loss"] = loss.detach()
+        metrics["actor_grad_norm"] = self.step("actor", loss, metrics)
         metrics["advantage_mean"] = advantages.mean()
         return UpdateResult(metrics)
 
-    def update_actor(self, rows: Transitions, advantages: Tensor, metrics: Metrics) -> None:
-        """Imitate the dataset's actions, the better ones more."""
-        weights = advantage_weights(advantages, self.options.beta, self.options.max_weight)
-        loss = -(weights * self.actor.logprobs(rows.obs, rows.actions)).mean()
-        metrics["actor_loss"] = loss.detach()
-        learner = self.learners["actor"]
-        learner.backward(loss)
-        metrics["actor_grad_norm"] = learner.apply(
-            loss.detach(), self.actor_rate(), lambda: gradient_suspects(self.held(learner, metrics))
-        )
-
-    def actor_rate(self) -> float:
-        """The actor's step size: falls to 0 along a cosine."""
-        rate = self.scheduled("learning_rate")
-        return rate * 0.5 * (1.0 + math.cos(math.pi * self.ctx.fraction)) if self.options.actor_decay else rate
+    def rate(self, name: str) -> float:
+        """Current step size; the actor's falls to 0 along a cosine."""
+        decays = name == "actor" and self.options.actor_decay
+        return super().rate(name) * (0.5 * (1.0 + math.cos(math.pi * self.ctx.fraction)) if decays else 1.0)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rl_training.algorithms.off_policy import Transitions
 from rl_training.algorithms.offline.bc import cloning_loss
-from rl_training.algorithms.offline.common import refuse_memory
 from rl_training.algorithms.td3 import TD3
 from rl_training.build_context import BuildContext
 from rl_training.hparams.td3 import TD3Config
@@ -32,7 +31,6 @@ class TD3BC(TD3):
 
     def __init__(self, ctx: BuildContext, hp: TD3BCConfig) -> None:
         super().__init__(ctx, cast(TD3Config, hp))
-        refuse_memory(self, "td3_bc")
         self.alpha = hp.alpha
 
     def loss_of_actor(self, rows: Transitions) -> Tensor:

@@ -10,12 +10,10 @@ from torch import Tensor
 
 from rl_training.algorithms.world_models.world_model import Arrivals, WorldModel, flat
 from rl_training.dynamics.base import State
+from rl_training.hparams.world_models import HORIZONS
 from rl_training.models.world_models.observations import ObservationFormat
 from rl_training.models.world_models.two_hot import symexp
 from rl_training.types import Array, Dream
-
-HORIZONS = (1, 5, 15)
-"""Steps ahead at which the error of open-loop predictions is measured."""
 
 
 @torch.no_grad()

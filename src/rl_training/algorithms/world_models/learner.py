@@ -15,7 +15,7 @@ from rl_training.algorithms.world_models.actors import action_distribution
 from rl_training.algorithms.world_models.dreams import dream, open_loop_errors
 from rl_training.algorithms.world_models.world_model import Arrivals, WorldModel
 from rl_training.build_context import BuildContext
-from rl_training.config.schema import NetworkConfig
+from rl_training.config.networks import refuse_beside_world_model
 from rl_training.data.sequence import arrivals
 from rl_training.guards import Held, gradient_suspects
 from rl_training.hparams.off_policy import ReplaySchedule, SequenceOptions
@@ -24,7 +24,7 @@ from rl_training.models.laprop import LaProp, warmed_up
 from rl_training.models.networks import as_tensors, load_module_state, module_state
 from rl_training.models.optimization import FlatParameters
 from rl_training.seeding import generator_state, set_generator_state
-from rl_training.types import Array, Batch, ConfigError, Dream, StateDict
+from rl_training.types import Array, Batch, Dream, StateDict
 
 
 class WorldModelLearner:
@@ -35,7 +35,7 @@ class WorldModelLearner:
     """Updates that one call of `update` counts as."""
 
     def __init__(self, ctx: BuildContext, hp: WorldModelHparams, *, unimix: float = 0.0) -> None:
-        refuse_other_settings(ctx)
+        refuse_beside_world_model(ctx.network, normalize_obs=ctx.normalize_obs, normalize_reward=ctx.normalize_reward)
         self.ctx = ctx
         self.device = torch.device(ctx.device)
         self.rng = ctx.streams("learning")
@@ -162,21 +162,6 @@ class WorldModelLearner:
         self.optimizer.load_state_dict(state["optimizer"])
         set_generator_state(self.rng, state["rng"])
         self.updates = int(state["updates"])
-
-
-def refuse_other_settings(ctx: BuildContext) -> None:
-    """ConfigError where the config asks for statistics that symlog makes superfluous, or for other networks."""
-    if ctx.network != NetworkConfig():
-        raise ConfigError(
-            "network: the networks of a world model follow from hparams.size (or hparams.custom) and hparams.dynamics; "
-            "leave the section network out"
-        )
-    for name, asked in (("normalize_obs", ctx.normalize_obs), ("normalize_reward", ctx.normalize_reward)):
-        if asked:
-            raise ConfigError(
-                f"env.{name}: a world model takes symlog of observations and predicts rewards of any size, so nothing "
-                f"is to be normalised; leave env.{name} out"
-            )
 
 
 def time_first(values: Array) -> Array:

@@ -31,6 +31,8 @@ FIRST = (
 )
 RUNS = (
     Entry("enjoy", "runs.enjoy", "watch a trained agent play, in a window or as a video"),
+    Entry("play", "runs.play", "play against a trained agent in the terminal"),
+    Entry("league", "runs.league", "rank the opponents that the agent of a game has met: Elo, wins, draws, losses"),
     Entry("sweep", "many.sweep", "train many configs from one sweep file, each with several seeds"),
     Entry("tune", "many.tune", "search for good hyperparameters, scored over several seeds"),
     Entry("cluster up", "cluster.up", "start a Ray cluster of several nodes on this machine"),
@@ -68,8 +70,10 @@ RUNS = (
     Entry("record", "datasets.record", "record a dataset: episodes of a run, its replay rows, or random actions"),
     Entry("dataset info", "datasets.info", "describe a dataset: episodes, returns, actions, where it comes from"),
     Entry("dataset check", "datasets.check", "compare a dataset with its checksums and look for bad values"),
+    Entry("dataset plot", "datasets.plot", "draw the returns, actions and coverage of a dataset"),
     Entry("dataset convert", "datasets.convert", "write a dataset in another format, or only some of its episodes"),
     Entry("dataset merge", "datasets.merge", "join datasets of one environment"),
+    Entry("ope", "datasets.ope", "estimate from a dataset what the policy of a run returns, without an environment"),
     Entry("verify", "runs.verify", "train a run again from its config and report the first difference"),
     Entry("debug replay", "runs.debug_replay", "run an update again that debug mode has captured"),
     Entry("cleanup", "records.cleanup", "free the disk space of old runs; configs and final metrics stay"),

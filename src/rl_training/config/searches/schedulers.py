@@ -1,4 +1,4 @@
-"""`scheduler:` of sweep files: how the env steps of a sweep are shared out among its trials."""
+"""`scheduler:` of sweep and tuning files: how env steps are shared out among the trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class SchedulerConfig:
     pbt: population-based training (Jaderberg et al. 2017, arXiv:1711.09846), at each interval the worst trials go on
     from the weights of the best, with changed values."""
     metric: str = "reward"
-    """What trials are compared by: reward, loss, or any metric of a run; the mean over the seeds of a trial."""
+    """What trials are compared by: reward, loss, or any metric of a run; the mean over the seeds of a trial. In a
+    search: the metric, the direction and the aggregate of the search."""
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether higher or lower is better."""
     reduction: int = 3
@@ -34,7 +35,8 @@ class SchedulerConfig:
     """pbt: share of the population that is replaced at the end of an interval, by trials of as large a share of the
     best; at least one."""
     factors: tuple[float, float] = (0.8, 1.25)
-    """pbt: a number of a replaced trial is that of its model times one of these; other values stay."""
+    """pbt: a number of a replaced trial is that of its model times one of these; other values stay. In a search numbers
+    stay in their range, and a value of a list moves to its neighbour."""
 
     def __post_init__(self) -> None:
         check_range(self, "reduction", low=2, high=100)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config.aliases import Origin, canonical_key, merged
+from rl_training.config.executors import ExecutorConfig, executor_section
 from rl_training.config.files import ConfigFile, check_kind, find_base, find_config, is_sweep, with_bases
 from rl_training.config.resolution import check_tree, is_builtin, merged_layer, resolve
 from rl_training.config.schema import CONFIG_VERSION, SECTION
-from rl_training.config.searches.executors import ExecutorConfig, executor_section
 from rl_training.config.searches.schedulers import SchedulerConfig
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy
@@ -83,7 +83,8 @@ class SweepConfig:
     retries: int = 0
     """How often a failed run is retried."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
-    """Where the runs are started; a name alone, such as ray, takes its defaults."""
+    """Where the runs are started, instead of where the base config says; a name alone, such as ray, takes its
+    defaults."""
     scheduler: SchedulerConfig | None = None
     """Ends weak trials early; a name alone, such as asha, takes its defaults. Null runs every trial to its end."""
     version: int = CONFIG_VERSION
@@ -129,7 +130,7 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
     except ConfigError as error:
         raise ConfigError(f"{document.source}: base_config {error}") from None
     documents = with_bases(base.read(), base.path)
-    resolve(documents)  # problems of the base are reported as such
+    cfg = resolve(documents)  # problems of the base are reported as such
     tree = merged_layer(documents, {}).tree
     own = not is_builtin(tree)
     raise_problems([*_structure_problems(sweep, document), *_value_problems(sweep, tree, document)])
@@ -140,6 +141,7 @@ def resolve_sweep(document: Document, folder: Path) -> SweepConfig:
         sweep=_canonical(sweep.sweep, own),
         ranges=_canonical(sweep.ranges, own),
         trials=tuple(_canonical(trial, own) for trial in sweep.trials),
+        executor=sweep.executor if "executor" in document.tree else cfg.executor,
     )
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.config.aliases import canonical_key
+from rl_training.config.executors import ExecutorConfig
 from rl_training.config.files import TUNE_KEYS, check_kind, find_config
 from rl_training.config.loading import load_config
 from rl_training.config.schema import CONFIG_VERSION, SECTION
-from rl_training.config.searches.executors import ExecutorConfig
+from rl_training.config.searches.schedulers import SchedulerConfig
 from rl_training.config.searches.sweeps import (
     RangeConfig,
     check_launch_fields,
@@ -59,7 +60,8 @@ class TuneConfig:
     sampler: Literal["tpe", "random", "qmc", "gp", "cmaes"] = "tpe"
     """Optuna sampler that chooses the next values."""
     pruner: Literal["wilcoxon", "median", "none"] = "wilcoxon"
-    """When to prune a trial: wilcoxon compares it with the best one seed by seed."""
+    """When to prune a trial: wilcoxon compares it with the best one seed by seed. With a scheduler, which ends weak
+    trials itself, none."""
     metric: str = "reward"
     """Objective: reward, loss, or any final metric of a run."""
     aggregate: Literal["iqm", "mean", "median", "min", "max"] = "iqm"
@@ -71,7 +73,11 @@ class TuneConfig:
     retries: int = 0
     """How often a failed run is retried."""
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
-    """Where the runs are started; a name alone, such as ray, takes its defaults."""
+    """Where the runs are started, instead of where the base config says; a name alone, such as ray, takes its
+    defaults."""
+    scheduler: SchedulerConfig | None = None
+    """asha pauses weak trials early; pbt trains all trials as one population. A name alone takes its defaults; metric
+    and direction are those of the search. Null runs trials seed by seed, with `pruner`."""
     version: int = CONFIG_VERSION
     """Version of this layout."""
 
@@ -79,6 +85,27 @@ class TuneConfig:
         check_launch_fields(self)
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError("seeds needs one or more seeds, each once")
+        if self.scheduler is not None:
+            self._check_scheduler(self.scheduler)
+
+    def _check_scheduler(self, scheduler: SchedulerConfig) -> None:
+        """Refuse what contradicts a scheduler."""
+        if self.pruner != "none":
+            raise ConfigError(
+                f"pruner {self.pruner} ends trials between their seeds, and scheduler {scheduler.type} ends them "
+                "itself: drop one of the two"
+            )
+        for name in ("metric", "direction"):
+            own, theirs = vars(self)[name], vars(scheduler)[name]
+            if own != theirs:
+                raise ConfigError(
+                    f"scheduler.{name} is {theirs}, and the search goes by its own {name}, {own}: drop scheduler.{name}"
+                )
+        if scheduler.type == "pbt" and len(self.seeds) > 1:
+            raise ConfigError(
+                f"seeds has {len(self.seeds)} seeds, and in a population (scheduler pbt) every trial has one: write "
+                f"seeds: [{self.seeds[0]}]"
+            )
 
 
 def is_tune_file(path: str | Path) -> bool:
@@ -117,11 +144,20 @@ def _spaces() -> Path:
     return Path(str(resources.files("rl_training") / "search_spaces"))
 
 
+def _with_scheduler(tree: dict[str, Any]) -> dict[str, Any]:
+    """A tree whose scheduler has the metric and direction of the search, and no pruner beside it, unless it says so."""
+    scheduler = tree.get("scheduler")
+    if not isinstance(scheduler, dict):
+        return tree
+    own = {name: tree[name] for name in ("metric", "direction") if name in tree}
+    return {"pruner": "none", **tree, "scheduler": {**own, **scheduler}}
+
+
 def resolve_tune(document: Document, folder: Path) -> TuneConfig:
     """A tuning file as read, checked; `folder` is where its paths start."""
     check_kind(document, "tune")
     tune: TuneConfig | None
-    tune, problems = check(TuneConfig, with_sections(document.tree), lambda value: value)
+    tune, problems = check(TuneConfig, _with_scheduler(with_sections(document.tree)), lambda value: value)
     raise_problems(located(problem, {}, document.source) for problem in problems)
     assert tune is not None
     own: dict[str, dict[str, Any]] = {kind: document.tree.get(kind) or {} for kind in ("ranges", "sweep")}
@@ -137,5 +173,10 @@ def resolve_tune(document: Document, folder: Path) -> TuneConfig:
     if "seed" in sweep.sweep or "seed" in sweep.ranges:
         raise ConfigError(f"{document.source}: a seed is not tuned; name the seeds of every trial in 'seeds'")
     return dataclasses.replace(
-        tune, base_config=sweep.base_config, space=NO_SPACE, ranges=sweep.ranges, sweep=sweep.sweep
+        tune,
+        base_config=sweep.base_config,
+        space=NO_SPACE,
+        ranges=sweep.ranges,
+        sweep=sweep.sweep,
+        executor=tune.executor if "executor" in document.tree else sweep.executor,
     )

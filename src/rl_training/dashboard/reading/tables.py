@@ -64,13 +64,22 @@ class Root:
     read_at: float = 0.0
     refreshed_at: float = 0.0
     folder_seen: int = -1
+    unsettled_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """State of the runs that may go on or end without anybody writing to the index, when they were last looked at."""
     keeper: sqlite3.Connection | None = None
     """A connection that stays open, so that the files SQLite keeps beside the index are not made and removed, which
     would look like a change of the folder, by everybody who reads it."""
+    kept: int | None = None
+    """Which file the connection belongs to (its inode)."""
 
-    def keep_open(self) -> None:
-        """Open the connection to the index that is there now."""
+    def keep_open(self, found: tuple[int, int, int] | None) -> None:
+        """Have a connection to the index that is there now; `found` is its entry of `stat`. One to the same file stays:
+        opening and closing it would be a change that calls for the next look."""
+        inode = None if found is None else found[2]
+        if inode is None or (self.keeper is not None and inode == self.kept):
+            return
         self.close()
+        self.kept = inode
         with suppress(sqlite3.Error, OSError):
             self.keeper = sqlite3.connect(self.index.path, check_same_thread=False)
             self.keeper.execute("SELECT 1 FROM runs LIMIT 1").fetchone()
@@ -106,6 +115,26 @@ class Root:
                 found.append(None)
         return tuple(found)
 
+    def unsettled(self) -> dict[str, tuple[int, int]]:
+        """Time stamps of the runs that run or were killed: when one goes on, its record changes; a live process renews
+        its lock too, which is looked at where nobody should have it."""
+        return {
+            row["directory"]: (
+                modified(self.path / row["directory"] / "run.json"),
+                0 if row["status"] == "running" else modified(self.path / row["directory"] / ".lock"),
+            )
+            for row in self.rows
+            if row["status"] in run_index.UNSETTLED
+        }
+
+
+def modified(path: Path) -> int:
+    """Time stamp of a file in nanoseconds; 0 if it is not there."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
 
 class RunTable:
     """All runs of the output directories."""
@@ -134,16 +163,16 @@ class RunTable:
             return bool(changed)
 
     def _refresh_root(self, root: Root, now: float) -> bool:
-        signature = root.stat()
+        signature, unsettled = root.stat(), root.unsettled()
         has_running = any(row["status"] == "running" for row in root.rows)
         is_due = has_running and now - root.refreshed_at >= REFRESH_SECONDS
+        is_due = is_due or unsettled != root.unsettled_seen
         if signature == root.signature and not is_due:
             return False
         if root.note is not None and now - root.read_at < SCAN_SECONDS and self.version:
             return False
         before, seen = root.rows, signature
-        if root.index.path.exists() and signature[1:2] != root.signature[1:2]:
-            root.keep_open()
+        root.keep_open(signature[1])
         try:
             if not root.path.is_dir():
                 raise FileNotFoundError(2, "it is gone", str(root.path))
@@ -159,6 +188,8 @@ class RunTable:
         for row in rows:
             row["root"] = root.number
         root.rows, root.folder_seen = rows, signature[0]
+        # likewise: what changed while the rows were read is found at the next look
+        root.unsettled_seen = {name: unsettled.get(name, found) for name, found in root.unsettled().items()}
         # as it was before the rows were read: a commit during the reading is then found at the next look
         root.signature = seen if root.is_settled(seen) else ()
         return rows != before or not self.version

@@ -39,7 +39,7 @@ export function number(value) {
   if (size >= 10000) return Math.round(value).toLocaleString("en");
   if (size >= 10) return value.toFixed(1);
   if (size >= 0.001 || size === 0) return String(+value.toPrecision(4));
-  return value.toExponential(2);
+  return value.toExponential(2).replace(/\.?0+e/, "e");
 }
 
 /** Seconds as 3 h 12 min. */

@@ -6,7 +6,7 @@ import {curveControls, metricAdder} from "./runs.js";
 import {link, state, update} from "./state.js";
 
 const TABS = [["curves", "Curves"], ["config", "Config"], ["code", "Code"], ["episodes", "Episodes"], ["files", "Checkpoints and videos"], ["system", "System"], ["log", "Log and alerts"]];
-const FIRST = ["reward", "train/loss", "train/approx_kl", "train/entropy_loss"];
+const FIRST = ["reward", "train/loss", "train/approx_kl", "train/entropy_loss", "rollout/team_return"];
 
 export function runView(main, {say, confirmed}) {
   const key = state.run, body = h("div"), head = h("div", {class: "facts"});
@@ -71,12 +71,12 @@ export function runView(main, {say, confirmed}) {
         details && details.argv ? h("p", {}, command(details.argv.join(" "))) : null, found.diff ? diffText(found.diff) : h("p", {class: "dim"}, "nothing was uncommitted"));
     },
     async episodes() {
-      const found = await get(runPath(key, "/evals")), evals = found.evaluations.filter((one) => one.returns.length);
+      const [found, agents] = await Promise.all([get(runPath(key, "/evals")), get(runPath(key, "/agents"))]), evals = found.evaluations.filter((one) => one.returns.length);
       const last = evals[evals.length - 1], episodes = found.episodes.map((one) => one.return).filter((value) => typeof value === "number");
       replace(panel, h("div", {class: "side"},
         last ? h("figure", {}, histogram(last.returns, "returns of the last evaluation"), h("figcaption", {}, `${last.returns.length} evaluation episodes at ${number(last.env_steps)} env steps, mean ${number(last.return_mean)}`)) : h("p", {class: "dim"}, "no evaluation yet"),
         episodes.length ? h("figure", {}, histogram(episodes, "returns of the newest training episodes"), h("figcaption", {}, `the newest ${episodes.length} training episodes`)) : null),
-      plainTable("Evaluations, newest first", ["env steps", "mean return", "lowest", "highest", "episodes"], evals.slice(-200).reverse().map((one) => [number(one.env_steps), number(one.return_mean), number(Math.min(...one.returns)), number(Math.max(...one.returns)), one.returns.length])));
+      plainTable("Evaluations, newest first", ["env steps", "mean return", "lowest", "highest", "episodes"], evals.slice(-200).reverse().map((one) => [number(one.env_steps), number(one.return_mean), number(Math.min(...one.returns)), number(Math.max(...one.returns)), one.returns.length])), agentsPart(agents));
     },
     async files() {
       await load();
@@ -103,6 +103,18 @@ export function runView(main, {say, confirmed}) {
     tabs.querySelector("[aria-selected=true]").focus();
   });
   return {destroy() { ended = true; ends.forEach((end) => end()); if (panels) panels.destroy(); }};
+}
+
+function agentsPart({policies, team, league}) {
+  const dash = (value) => (typeof value === "number" ? number(value) : "–");
+  const score = (one) => (typeof one.score === "number" ? one.score.toFixed(3) : "–");
+  return [
+    policies.length ? plainTable("Policies; returns are means over their agents", ["policy", "agents", "evaluation", "training"], [
+      ...policies.map((one) => [one.name, one.agents.join(", "), dash(one.eval), dash(one.rollout)]),
+      ["sum over all agents", "", dash(team.eval), dash(team.rollout)]]) : null,
+    league ? plainTable(`League at ${number(league.env_steps)} env steps, strongest first; counts are the learner's`, ["name", "Elo", "games", "wins", "draws", "losses", "score"],
+      league.members.map((one) => [one.left ? `${one.name} (has left)` : one.name, String(Math.round(one.rating)), dash(one.games), dash(one.wins), dash(one.draws), dash(one.losses), score(one)])) : null,
+  ];
 }
 
 function facts(details, act) {

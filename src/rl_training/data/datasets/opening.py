@@ -6,8 +6,11 @@ from pathlib import Path
 
 from rl_training.data.datasets.dataset import Dataset
 from rl_training.data.datasets.info import DatasetError
+from rl_training.data.datasets.minari_file import is_minari, read_minari
 from rl_training.data.datasets.native import INDEX, read_native
 from rl_training.data.datasets.npz_file import read_npz
+from rl_training.data.datasets.recorder import INDEX as RECORDING
+from rl_training.data.datasets.recorder import read_recording
 from rl_training.data.datasets.replay_rows import replay_dataset
 from rl_training.runs.directory import RunDir
 from rl_training.runs.names import parse_run_step
@@ -16,7 +19,8 @@ RUN = "run:"
 
 
 def open_dataset(where: str | Path, *, output_dir: str | Path = "runs", verify: bool = True) -> Dataset:
-    """A dataset by where it is: a folder, an `.npz` file, or "run:RUN[:STEP]" for the replay rows of a run.
+    """A dataset by where it is: a folder, an `.npz` file, "minari:ID" or a folder that Minari wrote, or
+    "run:RUN[:STEP]" for the replay rows of a run.
 
     `verify` compares the checksums and looks for values that are not finite; without it only dtypes and shapes are
     compared. Runs are looked for in `output_dir`.
@@ -26,11 +30,15 @@ def open_dataset(where: str | Path, *, output_dir: str | Path = "runs", verify: 
         start = parse_run_step(text.removeprefix(RUN))
         return replay_dataset(RunDir.open(start.run, output_dir), start.checkpoint)
     path = Path(text)
+    if is_minari(text):
+        return read_minari(text, verify=verify)
+    if (path / RECORDING).is_file():
+        return read_recording(path, verify=verify)
     if path.is_dir():
         return read_native(path, verify=verify)
     if path.suffix == ".npz":
         return read_npz(path, verify=verify)
     raise DatasetError(
-        f"there is no dataset '{text}': name a folder with a {INDEX}, an .npz file, or run:RUN[:STEP] for the replay "
-        "rows of a run"
+        f"there is no dataset '{text}': name a folder with a {INDEX}, an .npz file, minari:ID, or run:RUN[:STEP] for "
+        "the replay rows of a run"
     )

@@ -27,18 +27,24 @@ def replay_dataset(run: RunDir, checkpoint: str | int = "latest") -> Dataset:
         saved = CheckpointManager(run.path, sealing=sealing).load(checkpoint, parts={"buffer"})
     except CheckpointError as error:
         raise DatasetError(f"run '{run.path.name}' has no replay buffer that can be read: {error}") from error
-    state = saved.parts["buffer"]
-    rows = state["rows"].arrays() if "rows" in state else {}
-    if "rewards" not in rows or not ("next_obs" in rows or any(name.startswith("next_obs/") for name in rows)):
-        raise DatasetError(f"the buffer of run '{run.path.name}' holds no plain transitions; record episodes instead")
-    if not state["in_step"]:
-        raise DatasetError(f"the replay rows of run '{run.path.name}' are in no order of time")
+    whole = saved.parts["buffer"]
+    shards = [whole[f"shard_{number}"] for number in range(len(whole))] if "shard_0" in whole else [whole]
+    found: list[Steps] = []
+    for state in shards:  # one buffer, or that of each shard of a run with training.shards
+        rows = state["rows"].arrays() if "rows" in state else {}
+        if "rewards" not in rows or not ("next_obs" in rows or any(name.startswith("next_obs/") for name in rows)):
+            raise DatasetError(
+                f"the buffer of run '{run.path.name}' holds no plain transitions; record episodes instead"
+            )
+        if not state["in_step"]:
+            raise DatasetError(f"the replay rows of run '{run.path.name}' are in no order of time")
+        found += episodes_of(rows, int(state["rows"].start), int(state["num_envs"]))
     cfg, spaces = run.config(secrets=False), read_spaces(run.path)
     if spaces is None:
         raise DatasetError(f"run '{run.path.name}' has not recorded its spaces")
     policy = {"run": run.path.name, "algo": cfg.algo, "env_steps": saved.step, "how": "replay buffer"}
     info = DatasetInfo(cfg.env_id, spaces, "unit", env=config_to_mapping(cfg)["env"], policy=policy)
-    return joined(info, list(episodes_of(rows, int(state["rows"].start), int(state["num_envs"]))))
+    return joined(info, found)
 
 
 def episodes_of(rows: Mapping[str, Array], first: int, num_envs: int) -> Iterator[Steps]:

@@ -62,9 +62,14 @@ def compare(
     for name in metrics:
         metric = parse_metric(name, [run for entry in entries for run in entry.runs])
         results.append(_compare_by(metric, entries, threshold, notes))
-    steps = [run.row["env_steps"] for entry in entries for run in entry.runs if run.row["env_steps"]]
-    if steps and max(steps) > 1.05 * min(steps):
-        notes.append(f"the runs differ in length: {min(steps):,} to {max(steps):,} env steps")
+    lengths: dict[str, list[int]] = {}
+    for run in (run for entry in entries for run in entry.runs):
+        lengths.setdefault(run.axis, []).extend([run.length] if run.length else [])
+    for axis, steps in lengths.items():
+        if steps and max(steps) > 1.05 * min(steps):
+            notes.append(f"the runs differ in length: {min(steps):,} to {max(steps):,} {axis}")
+    if len(lengths) > 1:
+        notes.append("some runs count env steps and some, which are offline, updates: their curves are drawn apart")
     for entry in entries:
         if fields := mixed(entry):
             shown = ", ".join(fields[:MAX_FIELDS]) + (", ..." if len(fields) > MAX_FIELDS else "")
@@ -127,6 +132,7 @@ def _compare_by(metric: Metric, entries: Sequence[Entry], threshold: float | Non
         tuple((levels if scaled else metric.oriented(levels)).tolist()),
         tuple(_profile(label, strata[label], levels) for label in strata),
         curves,
+        _axes(runs, curves),
     )
 
 
@@ -135,11 +141,25 @@ def _curves(
 ) -> dict[tuple[str, str], list[Curve]]:
     if metric.logged is None:
         return {}
-    found = {place: [metric.curve(run) for run, _ in scored] for place, scored in runs.items()}
+    found: dict[tuple[str, str], list[Curve]] = {}
+    for (label, task), scored in runs.items():
+        axes = {run.axis for (_, other), group in runs.items() if other == task for run, _ in group}
+        for run, _ in scored:
+            where = f"{task} ({run.axis})" if len(axes) > 1 else task
+            found.setdefault((label, where), []).append(metric.curve(run))
     curves = {place: [curve for curve in group if len(curve.steps)] for place, group in found.items()}
     if missing := sum(map(len, found.values())) - sum(map(len, curves.values())):
         notes.append(f"{missing} runs have no log of {metric.name} (cleaned up?): they are not in its curves")
     return curves
+
+
+def _axes(
+    runs: Mapping[tuple[str, str], Sequence[tuple[Run, float]]], curves: Mapping[tuple[str, str], Any]
+) -> dict[str, str]:
+    """What the curves of each panel are drawn over."""
+    axes = {task: run.axis for (_, task), scored in runs.items() for run, _ in scored}
+    apart = {f"{task} ({axis})": axis for task in axes for axis in ("env steps", "updates")}
+    return {task: (axes | apart)[task] for _, task in curves}
 
 
 def _scored(
@@ -258,7 +278,8 @@ def _metric_record(result: MetricResult) -> dict[str, Any]:
         grid, values = align(curves)
         if len(grid):
             line, low, high = curve_band(values, rng=stream(0, "bootstrap"))
-            arrays = {"env_steps": grid, "iqm": line, "low": low, "high": high}
+            axis = result.axes.get(task, "env steps").replace(" ", "_")
+            arrays = {axis: grid, "iqm": line, "low": low, "high": high}
             bands.append({"entry": label, "task": task, **{name: array.tolist() for name, array in arrays.items()}})
     return {
         **asdict(result.metric),

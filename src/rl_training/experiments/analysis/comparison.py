@@ -71,7 +71,10 @@ class MetricResult:
     levels: tuple[float, ...]
     profiles: tuple[Profile, ...]
     curves: Mapping[tuple[str, str], Sequence[Curve]] = field(repr=False)
-    """Learning curves by entry and environment."""
+    """Learning curves by entry and environment; where an environment has runs by env steps and runs by updates, each
+    kind by itself, as "environment (updates)"."""
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """What the curves of each of these are drawn over: env steps, or updates of offline runs."""
 
     @property
     def is_scaled(self) -> bool:

@@ -39,6 +39,17 @@ class Run:
         """The environment, without control characters."""
         return readable(str(self.row["environment"]))
 
+    @property
+    def axis(self) -> str:
+        """What the run counts by: env steps, or updates where it stepped no environment."""
+        return "updates" if not self.row["env_steps"] and self.length else "env steps"
+
+    @property
+    def length(self) -> int | None:
+        """How long the run was, by its axis."""
+        steps = self.row["env_steps"] or (self.row["results"] or {}).get("updates")
+        return int(steps) if isinstance(steps, int | float) and steps else None
+
 
 @dataclass(frozen=True)
 class Entry:

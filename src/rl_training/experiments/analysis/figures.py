@@ -44,7 +44,7 @@ def curves_figure(result: MetricResult) -> Figure:
             for number, label in enumerate(labels):
                 if curves := result.curves.get((label, task)):
                     draw_band(axes, curves, **_look(number), label=f"{shortened(label)} ({counts[label]})")
-            _steps_axis(axes)
+            _steps_axis(axes, result.axes.get(task, "env steps"))
             axes.set(title=task, ylabel=axis_label(result.metric.label))
         for axes in panels[len(tasks) :]:
             axes.set_axis_off()
@@ -186,8 +186,8 @@ def _legend(figure: Figure, panels: Sequence[Axes], title: str) -> None:
     )  # fmt: skip
 
 
-def _steps_axis(axes: Axes) -> None:
-    axes.set_xlabel("env steps")
+def _steps_axis(axes: Axes, what: str) -> None:
+    axes.set_xlabel(what)
     axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
     axes.margins(x=0.02)
 

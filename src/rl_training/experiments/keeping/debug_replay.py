@@ -10,6 +10,7 @@ from typing import Any
 from rl_training.assembly.algorithm import resolve_algorithm
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
+from rl_training.assembly.remote import inline_pool
 from rl_training.checkpointing.capture import load_capture
 from rl_training.config.schema import TrainConfig
 from rl_training.monitoring.debug_mode import DebugMode, load_snapshot
@@ -59,7 +60,7 @@ def replay_capture(file: str | Path, *, gradient_check: bool = False, trust_plug
         raise CheckpointError(f"'{path}' was not captured by a run, or is damaged ({error!r})") from error
     report = ReplayReport(path, why, updates, failed_before=why != "asked for")
     with stored.to_run(trust_plugins=trust_plugins) as run, pinned_threads(run.training.num_threads):
-        trainer = build_trainer(replay_config(run))
+        trainer = build_trainer(replay_config(run), make_pool=inline_pool)
         try:
             trainer.progress.load_state_dict(progress)
             load_snapshot(trainer.algorithm, state)

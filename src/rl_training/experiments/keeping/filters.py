@@ -31,6 +31,8 @@ ALIASES = {
     "note": "notes",
     "recipe": "recipe_sha256",
 }
+COUNTS = ("agent_steps", "updates", "episodes")
+"""Metrics without a slash in their names, beside the column env_steps."""
 NUMBERS = ("seed", "exit_code", "env_steps", "reward", "loss", "seconds", "results")
 """Numeric columns."""
 STATUSES = ("running", "finished", "stopped", "failed", "killed")
@@ -66,8 +68,10 @@ def find_key(name: str) -> Key:
 
         return Key("config", tuple(canonical_key(name).split(".")))
     found = ALIASES.get(name.lower(), name.lower())
+    if found in COUNTS:
+        return Key("results", (found,))
     if found not in COLUMNS:
-        hint = did_you_mean(found, [*COLUMNS, *ALIASES]) or (
+        hint = did_you_mean(found, [*COLUMNS, *ALIASES, *COUNTS]) or (
             f" (columns: {', '.join(COLUMNS)}; metrics such as eval/return_iqm; fields of the config such as "
             "hparams.learning_rate)"
         )

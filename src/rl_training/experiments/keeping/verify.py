@@ -17,6 +17,7 @@ from typing import Any
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, need_env_fn
+from rl_training.assembly.remote import inline_pool
 from rl_training.assembly.user_parts import user_parts
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.schema import TrainConfig
@@ -63,6 +64,7 @@ class ReproducibilityChecker:
         """
         run = RunDir.open(run_dir)
         need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
+        refuse_async(run)
         report = VerifyReport(run.path)
         if not check_config(run, report):
             return report  # what would be trained is not what was trained
@@ -98,6 +100,7 @@ class ReproducibilityChecker:
         files by a new trainer; then compare logs and final states."""
         run = RunDir.open(run_dir)
         need_env_fn(run.path, run.config(secrets=False), env_fn, VERIFY)
+        refuse_async(run)
         with run.to_run(trust_plugins=trust_plugins, env_given=env_fn is not None) as cfg:
             return self._verify_resume(run, cfg, steps, env_fn)
 
@@ -117,6 +120,15 @@ class ReproducibilityChecker:
 
 
 # -- training again ---------------------------------------------------------------------------------------------------
+
+
+def refuse_async(run: RunDir) -> None:
+    """RunError for a run whose data depended on the clock."""
+    if run.config(secrets=False).env.collection == "async":
+        raise RunError(
+            f"run '{run.path.name}' was collected with env.collection: async, which cannot be repeated bit for bit: "
+            "there is nothing to verify"
+        )
 
 
 def quiet(cfg: TrainConfig) -> TrainConfig:
@@ -180,7 +192,7 @@ def play(
 ) -> RunDir:
     """Train in a new directory, or continue in `run`, with `watcher` as callback and sink."""
     with StopSignals() as signals, pinned_threads(cfg.training.num_threads, cfg.backend):
-        trainer = build_trainer(cfg, env_fn)
+        trainer = build_trainer(cfg, env_fn, make_pool=inline_pool)
         try:
             users = user_parts(cfg, env_fn=env_fn)
             if run is None and parent is not None:

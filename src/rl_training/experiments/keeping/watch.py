@@ -13,6 +13,7 @@ from rl_training.experiments.launching.group_display import GroupView, Row
 from rl_training.experiments.launching.progress import RunProgress
 from rl_training.runs.directory import RunDir
 from rl_training.runs.index import OTHER_FOLDERS, describe
+from rl_training.system.file_systems import host_name
 from rl_training.system.json_lines import steps_of, tail_rows
 from rl_training.types import RLTrainingError, RunError
 
@@ -24,6 +25,8 @@ class Watched:
     run: RunDir
     total: int | None = None
     status: str = "running"
+    where: str = ""
+    """Host and process, node or job that trains it, or did last."""
     reading: RunProgress = field(default_factory=RunProgress)
     alerts: list[dict[str, Any]] = field(default_factory=list)
     """Alerts seen so far, oldest first."""
@@ -40,11 +43,15 @@ class Watched:
         new = [row for row in rows if row not in self.alerts]
         self.alerts += new
         with suppress(RunError):  # the directory is being removed or created
-            self.status = str(describe(self.run.path, config=False)["status"])
+            status = str(describe(self.run.path, config=False)["status"])
+            if status != self.status or not self.where:
+                self.where = str(self.run.info().get("where") or "")
+            self.status = status
         return new
 
     def row(self) -> Row:
-        return self.reading.row(self.run.path.name, self.status, self.total)
+        elsewhere = self.status == "running" and not self.where.startswith(f"{host_name()}:")
+        return self.reading.row(self.run.path.name, self.status, self.total, self.where if elsewhere else "")
 
 
 class Watcher:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from rl_training.assembly.data_parallel.joining import join_ranks
 from rl_training.config.loading import ResolvedConfig
 from rl_training.experiments.launching.groups import SeedGroup, group_directories, pinned
 from rl_training.runs.directory import RunDir, public_config, public_sha256, run_directories
@@ -24,8 +25,21 @@ State = Literal["finished", "unfinished"]
 class Earlier(NamedTuple):
     """What an earlier start of the same command has left."""
 
-    found: RunDir | SeedGroup
+    path: Path
+    """The directory of the run or group."""
     is_finished: bool
+
+
+def earlier_start(resolved: ResolvedConfig, seeds: Sequence[int], init_from: str | None = None) -> Earlier | None:
+    """What an earlier start of this command has left. Under torchrun the first process looks, and all of them know."""
+
+    def look() -> Earlier | None:
+        if len(seeds) > 1:
+            return earlier_group(resolved, seeds, init_from)
+        return earlier_run(resolved, init_from)
+
+    ranks = join_ranks(resolved.config)
+    return look() if ranks is None else ranks.led(look)
 
 
 def earlier_run(resolved: ResolvedConfig, init_from: str | None = None) -> Earlier | None:
@@ -71,7 +85,7 @@ def _chosen(states: Sequence[tuple[FoundT, State]], kind: str) -> Earlier | None
         return None
     found, state = states[-1]
     if state == "finished":
-        return Earlier(found, True)
+        return Earlier(found.path, True)
     unfinished = [one.path.name for one, state in states if state == "unfinished"]
     if len(unfinished) > 1:
         raise RunError(
@@ -79,7 +93,7 @@ def _chosen(states: Sequence[tuple[FoundT, State]], kind: str) -> Earlier | None
             "go on with one of them by `rl resume NAME`, or remove the others"
         )
     with found.lock():  # refused with the name of the process that holds it
-        return Earlier(found, False)
+        return Earlier(found.path, False)
 
 
 def _info(path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
     from optuna.study import Study
+    from optuna.trial import FrozenTrial
 
 Space = Mapping[str, RangeConfig | Sequence[Any]]
 """Dotted key to a range or a list of values."""
@@ -128,6 +129,52 @@ def ask(study: Study, space: Mapping[str, BaseDistribution], sampler: str, seed:
         number = len(study.get_trials(deepcopy=False))
         study.sampler = make_sampler(sampler, int(stream(seed, "tune", number).integers(2**31)))
         return study.ask(fixed_distributions=dict(space))
+
+
+def ask_with_scores(study: Study, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> Any:
+    """The next trial of a study whose unfinished trials have scores already (paused by a scheduler).
+
+    Samplers learn from trials that have ended, so the sampler is shown a copy of the study in which such a trial was
+    pruned with its last score; in the study itself it may go on.
+    """
+    with optuna_here():
+        shown = make_study(direction=study.direction.name.lower())  # type: ignore[arg-type]
+        shown.add_trials([_as_shown(trial) for trial in study.get_trials(deepcopy=False)])
+        return add_running(study, ask(shown, space, sampler, seed).params, space, {})
+
+
+def _as_shown(trial: FrozenTrial) -> FrozenTrial:
+    from optuna.trial import TrialState, create_trial
+
+    scores = trial.intermediate_values
+    if trial.state is not TrialState.RUNNING or not scores:
+        return trial
+    return create_trial(
+        state=TrialState.PRUNED,
+        value=scores[max(scores)],
+        params=trial.params,
+        distributions=trial.distributions,
+        intermediate_values=scores,
+    )
+
+
+def add_running(
+    study: Study, params: Mapping[str, Any], space: Mapping[str, BaseDistribution], attributes: Mapping[str, Any]
+) -> Any:
+    """A trial with these parameters, added to a study as one that runs."""
+    with optuna_here():
+        from optuna.trial import Trial, TrialState, create_trial
+
+        study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=dict(params),
+                distributions=dict(space),
+                user_attrs=dict(attributes),
+            )
+        )
+        study.sampler = make_sampler("random", 0)  # the values are there: nothing is drawn
+        return Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:

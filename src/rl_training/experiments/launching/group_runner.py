@@ -35,6 +35,7 @@ from rl_training.experiments.launching.progress import RunProgress
 from rl_training.runs import index
 from rl_training.runs.directory import RunDir
 from rl_training.runs.holder import LOST_VARIABLE, read_holder
+from rl_training.runs.names import release
 from rl_training.system.atomic_io import atomic_write
 from rl_training.system.machine import usable_cores
 from rl_training.system.signals import requeue_under_slurm
@@ -369,6 +370,8 @@ class GroupRunner:
         planned = member.run
         self.group.observe_member(member)
         run = self.group.find_run(member)
+        if run is None and planned is not None and exit_code != LOST:
+            release(self.group.output_dir, planned)
         if run is not None:
             job.progress.read(run.logs / "metrics.jsonl")
             self._to_index(run)

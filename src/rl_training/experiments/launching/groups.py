@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.checkpointing.manager import CheckpointManager
+from rl_training.config.executors import ExecutorConfig
 from rl_training.config.loading import ResolvedConfig, as_resolved
 from rl_training.config.schema import TrainConfig
-from rl_training.config.searches.executors import ExecutorConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.members import EXECUTOR, MAX_RECORD_BYTES, RunSet, set_or_run
@@ -72,7 +72,10 @@ class SeedGroup(RunSet):
         init_from: str | None = None,
         executor: ExecutorConfig | None = None,
     ) -> SeedGroup:
-        """A new group with its config frozen: a file that is edited while members wait changes nothing for them."""
+        """A new group with its config frozen: a file that is edited while members wait changes nothing for them.
+
+        Without an `executor` that of the config is used.
+        """
         resolved = as_resolved(config)
         cfg = resolved.config
         check_name(cfg.name)
@@ -97,16 +100,21 @@ class SeedGroup(RunSet):
             argv=redactor.argv(argv),
             jobs=jobs,
             init_from=warm_start,
-            executor=None if executor is None else asdict(executor),
         )
         members = [Member(seed, public_sha256({**public, "seed": seed})) for seed in seeds]
         group = cls(path, info, members, redactor)
         group.planned_here = True
         group.seal(group.config_file().name, public)
-        if info.executor is not None:
-            group.seal(EXECUTOR, info.executor)
+        group.record_executor(executor or cfg.executor)
         group.save()
         return group
+
+    def record_executor(self, executor: ExecutorConfig) -> None:
+        """Note where members are started from now on; `save` writes it."""
+        recorded = self.redactor.mapping(asdict(executor)) if executor != ExecutorConfig() else None
+        self.info = replace(self.info, executor=recorded)
+        if recorded is not None:
+            self.seal(EXECUTOR, recorded)
 
     @property
     def plots(self) -> Path:

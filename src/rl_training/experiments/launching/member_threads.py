@@ -160,8 +160,9 @@ def for_many(cfg: TrainConfig, count: int) -> TrainConfig:
     if count == 1 or cfg.training.runs_per_program > 1 or not share_a_process([cfg]):
         return cfg
     from rl_training.jax.training.batched_runs import is_accelerated
+    from rl_training.jax.training.device_spread import spread_devices
 
-    together = min(count, MOST_TOGETHER) if is_accelerated() else 1
+    together = min(-(-count // len(spread_devices())), MOST_TOGETHER) if is_accelerated() else 1
     return replace(cfg, training=replace(cfg.training, runs_per_program=together))
 
 

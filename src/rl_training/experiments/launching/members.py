@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict
@@ -26,7 +25,7 @@ from rl_training.runs.description import public_sha256
 from rl_training.runs.directory import RunDir, run_name
 from rl_training.runs.finding import DirectoryKind, names_in
 from rl_training.runs.lock import Holder, Lost, RunLock
-from rl_training.runs.names import age, readable_errors
+from rl_training.runs.names import age, readable_errors, reserve
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig, seal_config
 from rl_training.seeding import MAX_SEED
@@ -238,13 +237,11 @@ class RunSet(ABC):
         """The output directory as written in the config."""
 
     def planned_run(self, member: Member) -> str:
-        """A name for the run directory of a member that starts now, which no other member has: its trial is the number
-        at the end."""
+        """Reserve a name for the run directory of a member that starts now: its trial is the number at the end, unless
+        another group or sweep has that name since the same second."""
         name = run_name(self.info.algo, self.info.env_id, member.seed, datetime.now())
-        number = (member.trial or 0) + 1
-        while number == 1 and (self.output_dir / name).exists():
-            number = 10_000 + secrets.randbelow(90_000)  # a group of the same second
-        return name if number == 1 else f"{name}-{number}"
+        with readable_errors(f"cannot create a run in output_dir '{self.output_dir}'"):
+            return reserve(self.output_dir, name, (member.trial or 0) + 1, "run")
 
     def resume_words(self, run: RunDir) -> list[str]:
         """Arguments of `rl` that continue a member's run."""

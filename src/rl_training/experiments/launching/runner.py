@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rl_training.config.executors import named_executor
 from rl_training.config.loading import config_to_mapping, load_config, parse_config
 from rl_training.config.schema import TrainConfig
-from rl_training.config.searches.executors import named_executor
 from rl_training.config.searches.sweeps import SweepConfig, load_sweep, parse_sweep
 from rl_training.experiments.analysis.group_summary import write_summary
 from rl_training.experiments.launching.executors import Launch, launch
@@ -50,13 +50,15 @@ class ExperimentRunner:
         return self._kept({**record, "metrics": result.metrics})
 
     def run_multiple_runs(
-        self, config: ConfigLike, seeds: Sequence[int], *, jobs: int | None = None, executor: str = "local"
+        self, config: ConfigLike, seeds: Sequence[int], *, jobs: int | None = None, executor: str | None = None
     ) -> dict[str, Any]:
-        """Train once per seed, in parallel; returns the contents of the group's `summary.json`, and its folder."""
+        """Train once per seed, in parallel; returns the contents of the group's `summary.json`, and its folder. Without
+        an `executor` that of the config is used."""
         cfg = for_many(self._config(config, {}), len(seeds))
-        group = SeedGroup.create(cfg, seeds, jobs=jobs)
+        how = cfg.executor if executor is None else named_executor(executor, cfg.executor)
+        group = SeedGroup.create(cfg, seeds, jobs=jobs, executor=how)
         with group.lock():
-            launch(group, group.members, quiet, Launch(named_executor(executor), jobs))
+            launch(group, group.members, quiet, Launch(how, jobs))
         return self._kept({"path": group.path, **write_summary(group)})
 
     def run_hyperparameter_sweep(

@@ -46,6 +46,8 @@ BASE = "base.yaml"
 """The config that every trial starts from; a trial adds its values."""
 PLAN = "trials"
 """Name of the seal of the values of all trials."""
+SEARCH = "tune.json"
+"""The record of a search, in the folder of its sweep."""
 SUBFOLDERS = ("configs", "logs", "plots")
 
 
@@ -142,14 +144,19 @@ class Sweep(RunSet):
     def check(self) -> None:
         super().check()
         trials, num_trials = {member.trial for member in self.members}, len(self.info.trials)
-        grows = (self.path / "tune.json").exists()  # killed between a trial and its first run
-        fits = trials <= set(range(num_trials)) if grows else trials == set(range(num_trials))
+        # a search may be killed between a trial and its first run
+        fits = trials <= set(range(num_trials)) if self.is_search else trials == set(range(num_trials))
         if not fits or len(self.info.totals) != num_trials:
             raise no_record(self.path / RECORD, self.kind, "trials and members do not agree")
 
     @property
     def sweep(self) -> str:
         return self.info.id
+
+    @property
+    def is_search(self) -> bool:
+        """Whether its trials are suggested one by one, by `rl tune`."""
+        return (self.path / SEARCH).exists()
 
     def config_file(self, trial: int | None = None) -> Path:
         """The file of a trial whose config is not just the base with other values, else the base; sweeps of 0.1.0 have

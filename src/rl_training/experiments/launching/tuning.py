@@ -20,18 +20,27 @@ from rl_training.config.searches.tuning import TuneConfig, parse_tune
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.analysis import statistics
 from rl_training.experiments.keeping.filters import find_key
-from rl_training.experiments.launching.auto_tuner import ask, decoded, distributions, make_study, optuna_here
+from rl_training.experiments.launching.auto_tuner import (
+    add_running,
+    ask,
+    ask_with_scores,
+    decoded,
+    distributions,
+    encoded,
+    make_study,
+    optuna_here,
+)
 from rl_training.experiments.launching.group_runner import GroupRunner
 from rl_training.experiments.launching.member import Member
-from rl_training.experiments.launching.sweeps import BASE, Sweep
+from rl_training.experiments.launching.sweeps import BASE, SEARCH, Sweep
 from rl_training.runs.index import REWARDS
 from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import ConfigError, RunError
 
-RECORD, JOURNAL = "tune.json", "study.journal"
-TRIAL = "trial"
-"""User attribute of an Optuna trial: its number in the sweep."""
+RECORD, JOURNAL = SEARCH, "study.journal"
+TRIAL, BRANCH = "trial", "branch"
+"""User attributes of an Optuna trial: its number in the sweep, and whether it goes on from another trial's weights."""
 AGGREGATES: dict[str, Callable[[Any], Any]] = {
     "iqm": statistics.iqm,
     "mean": statistics.mean,
@@ -79,6 +88,7 @@ class Tuning:
                 parallel_jobs=config.parallel_jobs,
                 retries=config.retries,
                 executor=config.executor,
+                scheduler=config.scheduler,
             )
             sweep = Sweep.create(plan, overrides=overrides, argv=argv, source=source, trials=[])
         with readable_errors(f"cannot write {RECORD} in '{sweep.path}'"):
@@ -122,7 +132,7 @@ class Tuning:
         for number, trial in list(self.open.items()):
             new += self._go_on(number, trial, retried)
         while len(self.open) < runner.parallel() and self.num_asked() < self.config.num_trials:
-            new += self._begin()
+            new += self.begin()
         return new
 
     def resume(self) -> list[Member]:
@@ -139,18 +149,24 @@ class Tuning:
             self.open[number] = trial
             members = self._members(number)
             waiting += [member for member in members[-1:] if member.status != "finished"]
-            if not members:
-                waiting.append(self.sweep.add_member(number, self.config.seeds[0]))
+            known = {member.seed for member in members}
+            waiting += [self.sweep.add_member(number, seed) for seed in self._first_seeds() if seed not in known]
         return waiting
 
     def num_asked(self) -> int:
         return len(self.study.get_trials(deepcopy=False))
 
-    def _begin(self) -> list[Member]:
-        return self._add(ask(self.study, self.space, self.config.sampler, self.config.draw_seed))
+    def _first_seeds(self) -> tuple[int, ...]:
+        """The seeds with which a trial begins: the first alone, or all of them side by side with a scheduler."""
+        return self.config.seeds[:1] if self.config.scheduler is None else self.config.seeds
+
+    def begin(self) -> list[Member]:
+        """Ask for a further trial; the members to start, none if its values do not go together."""
+        asking = ask if self.config.scheduler is None else ask_with_scores
+        return self._add(asking(self.study, self.space, self.config.sampler, self.config.draw_seed))
 
     def _add(self, trial: Any) -> list[Member]:
-        """Record a trial and add its first seed; a trial whose config is invalid counts as failed."""
+        """Record a trial and add its first seeds; a trial whose config is invalid counts as failed."""
         from optuna.trial import TrialState
 
         trial.set_user_attr(TRIAL, len(self.sweep.info.trials))
@@ -162,7 +178,7 @@ class Tuning:
             self.study.tell(trial, state=TrialState.FAIL)
             return []
         self.open[number] = trial
-        return [self.sweep.add_member(number, self.config.seeds[0])]
+        return [self.sweep.add_member(number, seed) for seed in self._first_seeds()]
 
     def _values(self, trial: Any) -> dict[str, Any]:
         """The values of a trial; RunError where the study's journal sets a key that is not searched."""
@@ -205,6 +221,41 @@ class Tuning:
         del self.open[number]
         self.study.tell(trial, value, state)
 
+    # -- with a scheduler ---------------------------------------------------------------------------------------------
+
+    def tell(self, number: int, stage: int, value: float | None, *, is_last: bool) -> None:
+        """Report the value of a trial at the end of a rung or interval; None where it failed. A trial that is closed,
+        and a value that was reported before, stay as they are."""
+        from optuna.trial import TrialState
+
+        if (trial := self.open.get(number)) is None:
+            return
+        if value is None:
+            self._close(number, trial, None, TrialState.FAIL)
+            return
+        with optuna_here():
+            trial.report(value, step=stage)
+        if is_last:
+            self._close(number, trial, value, TrialState.COMPLETE)
+
+    def prune(self, number: int) -> None:
+        """Close a trial that does not go on; it counts with its last value."""
+        from optuna.trial import TrialState
+
+        if (trial := self.open.get(number)) is not None:
+            self._close(number, trial, None, TrialState.PRUNED)
+
+    def branches(self) -> set[int]:
+        """The trials that go on from the weights of others."""
+        attributes = [frozen.user_attrs for frozen in self.study.get_trials(deepcopy=False)]
+        return {found[TRIAL] for found in attributes if found.get(BRANCH)}
+
+    def add_branch(self, number: int, values: Mapping[str, Any]) -> None:
+        """Add a trial of the sweep that goes on from another one to the study, once."""
+        if number not in self.branches():
+            attributes = {TRIAL: number, BRANCH: True}
+            self.open[number] = add_running(self.study, encoded(values, self.space), self.space, attributes)
+
     def _members(self, number: int) -> list[Member]:
         return [member for member in self.sweep.members if member.trial == number]
 
@@ -222,17 +273,19 @@ class Tuning:
         return float(AGGREGATES[self.config.aggregate](np.array(scores, np.float64)))
 
     def trials(self) -> list[dict[str, Any]]:
-        """Every trial with its values, state and scores of its seeds; best first, trials without a value last."""
+        """Every trial with its values, state and scores of its seeds (with a scheduler: its rungs or intervals); best
+        first, trials without a value last. A trial that is paused may still be promoted."""
         from optuna.trial import TrialState
 
         found = []
         for frozen in self.study.get_trials(deepcopy=False):
             scores = [frozen.intermediate_values[step] for step in sorted(frozen.intermediate_values)]
             is_complete = frozen.state is TrialState.COMPLETE  # a pruned trial has the score of its last seed
+            is_paused = self.config.scheduler is not None and frozen.state is TrialState.RUNNING and bool(scores)
             found.append(
                 {
                     "trial": frozen.user_attrs.get(TRIAL),
-                    "state": frozen.state.name.lower(),
+                    "state": "paused" if is_paused else frozen.state.name.lower(),
                     "value": frozen.value if is_complete else None,
                     "values": decoded(frozen.params),
                     "scores": scores,

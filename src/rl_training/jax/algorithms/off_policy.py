@@ -77,6 +77,12 @@ class Transitions(NamedTuple):
     """1 where the episode terminated, so that nothing follows; 0 elsewhere."""
     discounts: Any
     """gamma to the number of steps that the rewards span."""
+    next_actions: Any = None
+    """What was done in the next observations, for algorithms that learn from datasets and ask for it."""
+    next_known: Any = None
+    """1 where `next_actions` is known; 0 at the end of an episode and in steps of the run itself."""
+    floors: Any = None
+    """Lower bounds of the return from each row on; -inf where nothing is known."""
 
 
 def td_targets(rewards: Any, discounts: Any, terminated: Any, next_values: Any) -> Any:
@@ -134,7 +140,7 @@ class Learner:
         """The algorithm as a record of functions."""
 
         def policy(state: State, env_steps: Any) -> Acting:
-            is_warmup = env_steps < self.hp.learning_starts
+            is_warmup = env_steps < self.hp.replay.learning_starts
             return Acting(state.params, scales(state.normalizer), exploration(state.hyper, env_steps), is_warmup)
 
         return JaxAlgorithm(
@@ -179,6 +185,9 @@ class Learner:
             normalized_obs(by_key, batch["next_obs"]),
             batch["terminated"].astype(jnp.float32),
             jnp.broadcast_to(state.hyper["gamma"], rewards.shape) if discounts is None else discounts,
+            batch.get("next_actions"),
+            batch["next_known"].astype(jnp.float32) if "next_known" in batch else None,
+            batch.get("returns_to_go"),
         )
 
     def observe(self, state: State, batch: Batch) -> State:

@@ -74,7 +74,8 @@ class Learner:
         self.ctx, self.hp = ctx, hp
         self.optimizer = build_optimizer(hp.optimizer)
         self.distribution = distribution(ctx.action_space, use_sde=hp.use_sde)
-        self.network: ActorCritic = actor_critic(ctx.observation_space, ctx.network, self.distribution)
+        space = ctx.observation_space
+        self.network: ActorCritic = actor_critic(space, ctx.network, self.distribution, hp.critic_space(space))
 
     def algorithm(self, learn: Callable[[State, Batch, Any, Any], tuple[State, Metrics]]) -> JaxAlgorithm:
         """The algorithm as a record of functions around its own `learn`."""
@@ -125,10 +126,10 @@ class Learner:
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rollout]:
         """Values, log-probabilities, advantages and returns of a rollout that the network of `state` collected."""
-        ends = batch["terminated"] | batch["truncated"]
-        rewards, hyper = batch["rewards"], state.hyper
+        rewards = batch["rewards"]
         if state.reward_normalizer is not None:
-            statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])
+            ends, gamma = batch["terminated"] | batch["truncated"], state.hyper["gamma"]
+            statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=gamma)
             state = state._replace(reward_normalizer=statistics)
         obs = normalized_obs(scales(state.normalizer), self.rows(batch["obs"]))
         seen = Seen(obs)
@@ -136,19 +137,19 @@ class Learner:
             seen = Seen(obs, self.rows(batch["is_first"]), batch["initial_carry"])
         values, after = self.network.traced_values(state.params, seen)
         value_grid = self.grid(values, rewards.shape)
-        advantages, returns = gae(
-            rewards,
-            value_grid,
-            self.next_values(state, batch, seen, value_grid, after),
-            batch["terminated"],
-            ends,
-            gamma=hyper["gamma"],
-            gae_lambda=hyper["gae_lambda"],
-        )
+        next_values = self.next_values(state, batch, seen, value_grid, after)
+        advantages, returns = self.targets(state, batch, rewards, value_grid, next_values)
         actions, logprobs, advantages, returns = map(
             self.rows, (batch["actions"], self.logprobs(state, batch), advantages, returns)
         )
         return state, self.in_pieces(state, Rollout(seen, actions, logprobs, values, advantages, returns))
+
+    def targets(self, state: State, batch: Batch, rewards: Any, values: Any, next_values: Any) -> tuple[Any, Any]:
+        """Advantages and returns (T, N), from the values of the observations and of those that follow them."""
+        terminated, hyper = batch["terminated"], state.hyper
+        ends = terminated | batch["truncated"]
+        discounts = {name: hyper[name] for name in ("gamma", "gae_lambda")}
+        return gae(rewards, values, next_values, terminated, ends, **discounts)
 
     @property
     def pieces(self) -> int:

@@ -25,7 +25,7 @@ from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
 from rl_training.numerics.normalization import normalized
 from rl_training.types import ConfigError
 
-__all__ = ["HYPER", "SPEC", "PPOConfig", "ppo", "ppo_loss"]
+__all__ = ["HYPER", "SPEC", "PPOConfig", "clipped", "ppo", "ppo_loss"]
 
 HYPER = (*ON_POLICY_HYPER, "clip_coef", "clip_vf", "target_kl")
 RECORDED = ("loss", "policy_loss", "value_loss", "entropy_loss", "approx_kl", "clip_fraction", "grad_norm")
@@ -147,7 +147,12 @@ class ReferenceKernel:
 
 def ppo(ctx: BuildContext, hp: PPOConfig) -> JaxAlgorithm:
     """Several epochs of minibatch steps on each rollout, stopped early if the policy moved too far."""
-    learner = Learner(ctx, hp)
+    return clipped(Learner(ctx, hp), hp)
+
+
+def clipped(learner: Learner, hp: PPOConfig) -> JaxAlgorithm:
+    """PPO on what `learner` makes of a rollout."""
+    ctx = learner.ctx
     row_count = ctx.num_envs * (learner.pieces if learner.network.has_memory else hp.num_steps)
     if row_count % hp.num_minibatches:
         made_of = "num_steps x num_envs"

@@ -37,7 +37,7 @@ from rl_training.jax.traced_hparams import scheduled
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 from rl_training.types import ConfigError, DiscreteSpec
 
-__all__ = ["HYPER", "SPEC", "PQNConfig", "pqn", "pqn_loss"]
+__all__ = ["HYPER", "SPEC", "PQNConfig", "ParallelQ", "pqn", "pqn_loss", "record_of"]
 
 HYPER = (
     "learning_rate", "gamma", "q_lambda", "epsilon_start", "epsilon_end", "epsilon_steps", "max_grad_norm", "adam_eps"
@@ -70,17 +70,24 @@ class Rows(NamedTuple):
 class ParallelQ:
     """Static parts of the algorithm, which its pure functions close over."""
 
+    name = "pqn"
+
     def __init__(self, ctx: BuildContext, hp: PQNConfig) -> None:
         self.ctx, self.hp = ctx, hp
         self.optimizer = build_optimizer(hp.optimizer)
-        self.batch_size = hp.num_steps * ctx.num_envs
+        self.batch_size = hp.num_steps * self.learning_units
         if self.batch_size % hp.num_minibatches:
             raise ConfigError(
                 f"hparams.num_minibatches {hp.num_minibatches} does not divide the {self.batch_size} rows of a rollout "
                 "(num_steps x num_envs); choose one that does"
             )
-        refuse_critic_only(ctx.observation_space, ctx.network, "pqn")
+        refuse_critic_only(ctx.observation_space, ctx.network, self.name)
         self.q = action_values(ctx.observation_space, cast(DiscreteSpec, ctx.action_space).n, ctx.network.critic)
+
+    @property
+    def learning_units(self) -> int:
+        """How many values are learnt at each step: here one for each environment."""
+        return self.ctx.num_envs
 
     def init(self, rng: np.random.Generator, hyper: Hyper) -> State:
         params, ctx = self.q.init(rng), self.ctx
@@ -98,22 +105,27 @@ class ParallelQ:
 
     def prepare(self, state: State, batch: Batch) -> tuple[State, Rows]:
         """Greedy Q(lambda) targets from the network as it is before the update."""
-        ends, rewards, hyper = batch["terminated"] | batch["truncated"], batch["rewards"], state.hyper
-        if state.reward_normalizer is not None:
-            statistics, rewards = scaled_rewards(state.reward_normalizer, rewards, ends, gamma=hyper["gamma"])
-            state = state._replace(reward_normalizer=statistics)
+        state, rewards = self.rewards(state, batch)
         by_key = scales(state.normalizer)
         obs, next_obs = (normalized_obs(by_key, joined(batch[name])) for name in ("obs", "next_obs"))
         next_values = masked(self.q.apply(state.params, next_obs), action_mask(next_obs)).max(1)
-        targets = lambda_return(
-            rewards,
-            next_values.reshape(rewards.shape),
-            batch["terminated"],
-            ends,
-            gamma=hyper["gamma"],
-            gae_lambda=hyper["q_lambda"],
-        )
+        targets = self.targets(state, batch, rewards, next_values.reshape(rewards.shape))
         return state, Rows(obs, joined(batch["actions"]), targets.reshape(-1))
+
+    def rewards(self, state: State, batch: Batch) -> tuple[State, Any]:
+        """The rewards (T, N), scaled where the config asks for it."""
+        if state.reward_normalizer is None:
+            return state, batch["rewards"]
+        ends, gamma = batch["terminated"] | batch["truncated"], state.hyper["gamma"]
+        statistics, rewards = scaled_rewards(state.reward_normalizer, batch["rewards"], ends, gamma=gamma)
+        return state._replace(reward_normalizer=statistics), rewards
+
+    def targets(self, state: State, batch: Batch, rewards: Any, next_values: Any) -> Any:
+        """Targets (T, N) from rewards and greedy values of the next observations."""
+        terminated, hyper = batch["terminated"], state.hyper
+        ends = terminated | batch["truncated"]
+        factors = {"gamma": hyper["gamma"], "gae_lambda": hyper["q_lambda"]}
+        return lambda_return(rewards, next_values, terminated, ends, **factors)
 
     def loss(self, params: Params, rows: Rows) -> tuple[Any, Metrics]:
         metrics = pqn_loss(of_actions(self.q.apply(params, rows.obs), rows.actions), rows.targets)
@@ -143,9 +155,13 @@ class ParallelQ:
 
 def pqn(ctx: BuildContext, hp: PQNConfig) -> JaxAlgorithm:
     """Q(lambda) with several epochs of minibatch steps on each rollout."""
-    parts = ParallelQ(ctx, hp)
+    return record_of(ParallelQ(ctx, hp))
+
+
+def record_of(parts: ParallelQ) -> JaxAlgorithm:
+    """The algorithm as a record of functions."""
     return JaxAlgorithm(
-        rollout_length=hp.num_steps,
+        rollout_length=parts.hp.num_steps,
         replay=None,
         noise=Noise("uniform", (2,)),
         init=parts.init,

@@ -97,8 +97,8 @@ class TwinDelayed(Learner):
 
         begin = (state.networks["critics"], moments["critics"])
         (valuing, moments["critics"]), records = jax.lax.scan(improve_critics, begin, (batches, noise))
-        last_obs = jax.tree.map(lambda x: x[-1], batches.obs)
-        loss, grads = jax.value_and_grad(self.actor_loss)(state.params, valuing, last_obs)
+        last = jax.tree.map(lambda x: x[-1], batches)
+        loss, grads = jax.value_and_grad(self.actor_loss)(state.params, valuing, last, hyper)
         params, moments["actor"], norm = self.step(state.params, grads, moments["actor"], hyper, learning_rate)
         metrics = {name: column.mean() for name, column in records.items()}
         lagging = {
@@ -123,20 +123,23 @@ class TwinDelayed(Learner):
         loss = critic_loss(values, targets)
         return loss, {"critic_loss": loss, "value_mean": values.mean()}
 
-    def actor_loss(self, params: Params, valuing: Params, obs: Any) -> Any:
+    def actor_loss(self, params: Params, valuing: Params, rows: Transitions, hyper: Hyper) -> Any:
         """Minus the first critic's value of the actor's actions."""
-        return -self.critics.apply(valuing, obs, self.actions(params, obs))[0].mean()
+        return -self.critics.apply(valuing, rows.obs, self.actions(params, rows.obs))[0].mean()
+
+    def functions(self) -> JaxAlgorithm:
+        """The algorithm as a record of functions."""
+        return self.algorithm(
+            Noise("normal", (self.size,)),
+            self.init,
+            self.act,
+            self.learn,
+            exploration=lambda hyper, env_steps: hyper["exploration_noise"],
+            unit_actions=True,
+            updates_per_learn=self.hp.actor_every_updates,
+        )._replace(head="deterministic")
 
 
 def td3(ctx: BuildContext, hp: TD3Config) -> JaxAlgorithm:
     """Deterministic actor with an ensemble of critics, smoothed targets and a delayed actor."""
-    parts = TwinDelayed(ctx, hp)
-    return parts.algorithm(
-        Noise("normal", (parts.size,)),
-        parts.init,
-        parts.act,
-        parts.learn,
-        exploration=lambda hyper, env_steps: hyper["exploration_noise"],
-        unit_actions=True,
-        updates_per_learn=hp.actor_every_updates,
-    )._replace(head="deterministic")
+    return TwinDelayed(ctx, hp).functions()

@@ -7,6 +7,7 @@ never passes through a `cond`; otherwise it would be copied at every step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -14,24 +15,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.checkpointing.row_log import LogIdentity, RowLog
+from rl_training.data.sequence import draw_sequences
 from rl_training.jax.types import Array, Batch
 from rl_training.types import CheckpointError, Progress, StateDict
 
 FIELDS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
+CARRY = "carry/"
+"""Prefix of the columns that hold what a policy remembers; a row's is the memory after its own observation."""
 
 
 class Ring(NamedTuple):
     """The last `capacity` transitions."""
 
     rows: dict[str, Any]
-    """(capacity, ...) by the names in FIELDS."""
+    """(capacity, ...) by the names in FIELDS, and by those that sequences need."""
     written: Any
     """Number of rows written, reduced to below 2 x capacity; see `folded`."""
 
 
-def empty_ring(row: Batch, capacity: int) -> Ring:
-    """An empty ring of `capacity` rows with the shapes and dtypes of `row`, one step of all environments (N, ...)."""
-    rows = {name: jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape[1:]), x.dtype), row[name]) for name in FIELDS}
+def empty_ring(row: Batch, capacity: int, extras: Sequence[str] = ()) -> Ring:
+    """An empty ring of `capacity` rows with the shapes and dtypes of `row`, one step of all environments (N, ...);
+    `extras` names columns besides FIELDS."""
+    names = (*FIELDS, *extras)
+    rows = {name: jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape[1:]), x.dtype), row[name]) for name in names}
     return Ring(rows, jnp.zeros((), jnp.uint32))
 
 
@@ -46,7 +52,7 @@ def store(ring: Ring, row: Batch) -> Ring:
     rows = jax.tree.map(
         lambda ring, new: jax.lax.dynamic_update_slice_in_dim(ring, new.astype(ring.dtype), start, axis=0),
         ring.rows,
-        {name: row[name] for name in FIELDS},
+        {name: row[name] for name in ring.rows},
     )
     written, capacity = ring.written + np.uint32(num_envs), np.uint32(capacity_of(ring))
     return Ring(rows, jnp.where(written == 2 * capacity, capacity, written))
@@ -117,6 +123,18 @@ class SavedRing:
         self.capacity = capacity_of(owner.loop.replay)
         self.memory_bytes = sum(int(leaf.nbytes) for leaf in jax.tree.leaves(owner.loop.replay))
         self._identity = LogIdentity()
+
+    def sample_sequences(self, batch_size: int, length: int, rng: np.random.Generator | None = None) -> Batch:
+        """Sequences (B, L, ...) as the host's replay buffer gives them, for looking: training draws its own inside the
+        program. Only for a ring that was made for sequences."""
+        written = self.progress.env_steps
+        first = max(written - self.capacity, 0)
+        rng = np.random.default_rng(0) if rng is None else rng
+        numbers = draw_sequences(first, written, self.num_envs, batch_size, length, rng)
+        rows, index = self.owner.loop.replay.rows, numbers % self.capacity
+        found = {name: jax.tree.map(lambda x: np.asarray(x)[index], tree) for name, tree in rows.items()}
+        carry = {name.removeprefix(CARRY): found.pop(name)[:, 0] for name in rows if name.startswith(CARRY)}
+        return {**found, "valid": np.ones(numbers.shape, bool), "carry": carry}
 
     def state_dict(self) -> StateDict:
         """The rows as views: write or copy them before the next chunk."""

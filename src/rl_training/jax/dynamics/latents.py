@@ -1,4 +1,4 @@
-"""Random parts of a state in JAX: the twin of `rl_training.dynamics.latents`."""
+"""Random parts of a state in JAX: the twin of `rl_training.dynamics.latents`; categorical ones in NumPy too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from rl_training.jax.models.layers import library
 
 Belief = dict[str, Any]
 """Parameters of a distribution over the random part of a state."""
@@ -21,6 +24,17 @@ def standard_normal(uniform: Any) -> Any:
     return jax.scipy.special.ndtri(jnp.clip(uniform, SMALLEST_UNIFORM, 1.0 - SMALLEST_UNIFORM))
 
 
+def gaussian_belief(outputs: Any) -> Belief:
+    """Mean and standard deviation, softplus + 0.1, of a network's outputs."""
+    mean, raw = jnp.split(outputs, 2, axis=-1)
+    return {"mean": mean, "std": jax.nn.softplus(raw) + MIN_STD}
+
+
+def gaussian_sample(belief: Belief, noise: Any) -> Any:
+    """A differentiable sample, or the mean without `noise`."""
+    return belief["mean"] if noise is None else belief["mean"] + belief["std"] * standard_normal(noise)
+
+
 def gaussian_divergence(mean: Any, std: Any, other_mean: Any, other_std: Any) -> Any:
     """KL(N(mean, std) || N(other)) of diagonal Gaussians, summed over the last axis."""
     ratio = std / other_std
@@ -28,24 +42,40 @@ def gaussian_divergence(mean: Any, std: Any, other_mean: Any, other_std: Any) ->
     return terms.sum(-1)
 
 
+def softmax(logits: Any) -> Any:
+    """Probabilities over the last axis."""
+    if not isinstance(logits, np.ndarray):
+        return jax.nn.softmax(logits)
+    exponents = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponents / exponents.sum(-1, keepdims=True)
+
+
 def mixed_logits(logits: Any, unimix: float) -> Any:
     """Log-probabilities of (1 - unimix) softmax(logits) + unimix / classes."""
-    if unimix == 0.0:
+    if unimix == 0.0 and not isinstance(logits, np.ndarray):
         return jax.nn.log_softmax(logits)
-    return jnp.log((1.0 - unimix) * jax.nn.softmax(logits) + unimix / logits.shape[-1])
+    smallest = np.finfo(np.float32).tiny  # in NumPy without a uniform part: a class of probability 0
+    mixed = (1.0 - unimix) * softmax(logits) + (unimix / logits.shape[-1] or smallest)
+    return library(logits).log(mixed)
 
 
 def sampled_class(probs: Any, uniform: Any) -> Any:
     """Class numbers (...) of probabilities (..., C): how many entries of the cumulative sum are below `uniform`."""
-    return (jnp.cumsum(probs[..., :-1], -1) < uniform[..., None]).sum(-1)
+    return (probs[..., :-1].cumsum(-1) < uniform[..., None]).sum(-1)
 
 
 def straight_through(logprobs: Any, uniform: Any) -> Any:
     """One-hot samples (..., C) whose gradient is that of the probabilities; without `uniform` the most likely class."""
-    probs = jnp.exp(logprobs)
-    still = jax.lax.stop_gradient(probs)
-    index = jnp.argmax(logprobs, -1) if uniform is None else sampled_class(still, uniform)
-    return jax.nn.one_hot(index, probs.shape[-1]) + (probs - still)
+    probs = library(logprobs).exp(logprobs)
+    still = probs if isinstance(probs, np.ndarray) else jax.lax.stop_gradient(probs)
+    index = logprobs.argmax(-1) if uniform is None else sampled_class(still, uniform)
+    sample = one_hot(index, probs.shape[-1])
+    return sample if isinstance(probs, np.ndarray) else sample + (probs - still)
+
+
+def one_hot(index: Any, classes: int) -> Any:
+    """One-hot vectors (..., classes) of class numbers (...)."""
+    return np.eye(classes, dtype=np.float32)[index] if isinstance(index, np.ndarray) else jax.nn.one_hot(index, classes)
 
 
 def categorical_divergence(logprobs: Any, other: Any) -> Any:

@@ -1,6 +1,7 @@
 """JAX environments: `find` says whether an id has one, `make` builds it; see the README of this folder.
 
-Importing this module does not import jax: environments are imported lazily, when they are built.
+Those of several agents have their own table, `TEAM_TWINS`, and `make_team`. Importing this module does not import jax:
+environments are imported lazily, when they are built.
 """
 
 from __future__ import annotations
@@ -8,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rl_training.registry import check_call, check_kwargs, did_you_mean, environments, import_own, is_jax_env
+from rl_training.registry import (
+    check_call,
+    check_kwargs,
+    did_you_mean,
+    environments,
+    import_own,
+    is_jax_env,
+    parameters_of,
+)
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:
-    from rl_training.jax.types import JaxEnv
+    from rl_training.jax.types import JaxEnv, JaxTeamEnv
 
 
 class EnvEntry(NamedTuple):
@@ -52,8 +61,17 @@ TWINS = {
     "RLProbe/DictObs-v0": _ours("probes:DictObs"),
     "RLProbe/Target-v0": _ours("probes:Target"),
     "RLProbe/LQR-v0": _ours("probes:LinearQuadratic"),
+    "RLGame/TicTacToe-v0": _ours("tictactoe:TicTacToe"),
 }
 """Gymnasium ids with a JAX twin of the same dynamics. Environments that exist only in JAX are in the registry."""
+
+AGAINST_RANDOM = frozenset({"RLGame/TicTacToe-v0"})
+"""Games among them; the opponent moves uniformly at random, so there is no league."""
+TEAM_TWINS = {
+    "mpe2/simple_spread_v3": _ours("simple_spread:SimpleSpread"),
+    "RLTeam/TwoStepGame-v0": _ours("team_probes:TwoStepGame"),
+}
+"""Environments of several agents with a JAX twin of the same dynamics."""
 
 
 def find(env_id: str) -> EnvEntry | None:
@@ -96,3 +114,21 @@ def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps
         check_env(env, f"environment '{env_id}'")
     limit = env.max_episode_steps if max_episode_steps is None else max_episode_steps
     return env if limit is None else TimeLimit(env, limit)
+
+
+def team_refusal(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
+    """Which argument of a team environment its JAX twin does not have; None where it has them all."""
+    parameters = parameters_of(import_own(TEAM_TWINS[env_id].creator, "environment")) or {}
+    missing = [name for name in kwargs if name not in parameters]
+    return f"env.kwargs.{missing[0]} is not in the JAX form of '{env_id}'" if missing else None
+
+
+def make_team(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps: int | None = None) -> JaxTeamEnv:
+    """The JAX twin of an environment of several agents; `max_episode_steps` is a further time limit."""
+    from rl_training.jax.envs.teams import TeamTimeLimit
+
+    creator = import_own(TEAM_TWINS[env_id].creator, "environment")
+    check_call(creator, f"environment '{env_id}'", kwargs=kwargs)
+    env: JaxTeamEnv = creator(**(kwargs or {}))
+    limits = [limit for limit in (env.max_episode_steps, max_episode_steps) if limit is not None]
+    return TeamTimeLimit(env, min(limits)) if limits else env

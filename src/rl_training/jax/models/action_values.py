@@ -103,6 +103,28 @@ def critics(space: SpaceSpec, action_size: int, cfg: BackboneConfig, members: in
     return Critics(init, apply)
 
 
+class StateValue(NamedTuple):
+    """A value network V(s), the twin of `models.networks.ValueNetwork`."""
+
+    init: Callable[[np.random.Generator], Params]
+    apply: Callable[[Params, Any], Any]
+    """(params, obs) -> values (B,)"""
+
+
+def state_value(space: SpaceSpec, cfg: BackboneConfig) -> StateValue:
+    """A backbone and a head with one output."""
+    network = without_memory(backbone(space, cfg), cfg)
+
+    def init(rng: np.random.Generator) -> Params:
+        params = named("backbone", network.init(rng))
+        return params | named("head.output", linear(rng, network.out_features, 1, gain=VALUE_GAIN))
+
+    def apply(params: Params, obs: Any) -> Any:
+        return affine(params, "head.output", network.apply(below(params, "backbone"), obs))[:, 0]
+
+    return StateValue(init, apply)
+
+
 class Actor(NamedTuple):
     """A backbone and one linear layer."""
 

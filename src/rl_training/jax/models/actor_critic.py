@@ -28,7 +28,7 @@ from rl_training.jax.models.backbones.memory import (
 )
 from rl_training.jax.models.distributions import Distribution, Parameters
 from rl_training.jax.models.layers import Params, affine, linear
-from rl_training.jax.models.networks import action_mask, actor_backbone, backbone
+from rl_training.jax.models.networks import action_mask, actor_backbone, seeing
 from rl_training.jax.pytrees import named
 from rl_training.jax.types import Carry
 from rl_training.numerics.initial_weights import POLICY_GAIN, VALUE_GAIN
@@ -69,11 +69,14 @@ class ActorCritic(NamedTuple):
     """Number of inputs of the action head."""
 
 
-def actor_critic(space: SpaceSpec, cfg: NetworkConfig, distribution: Distribution) -> ActorCritic:
-    """Backbones, action head and value head; the initial weights are drawn in this order, as in torch."""
+def actor_critic(
+    space: SpaceSpec, cfg: NetworkConfig, distribution: Distribution, critic_space: SpaceSpec | None = None
+) -> ActorCritic:
+    """Backbones, action head and value head; the initial weights are drawn in this order, as in torch. `critic_space`
+    is the part of the observations that the critic sees; None shows it everything."""
     networks = {"actor": actor_backbone(space, cfg)}
     if not cfg.shared:
-        networks["critic"] = backbone(space, cfg.critic)
+        networks["critic"] = seeing(space, space if critic_space is None else critic_space, cfg.critic)
     parts = Parts(networks, distribution, valuing="actor" if cfg.shared else "critic")
     return ActorCritic(
         parts.init,

@@ -35,6 +35,7 @@ __all__ = [
     "mlp",
     "named",
     "runs_in_numpy",
+    "seeing",
     "without_memory",
 ]
 
@@ -60,8 +61,12 @@ def backbone(space: SpaceSpec, cfg: BackboneConfig) -> Network:
 
 def actor_backbone(space: SpaceSpec, network: NetworkConfig) -> Network:
     """The actor's backbone, which is called with all observations and sees those that are not for critics only."""
-    visible = actor_space(space, network)
-    body = backbone(visible, network.actor)
+    return seeing(space, actor_space(space, network), network.actor)
+
+
+def seeing(space: SpaceSpec, visible: SpaceSpec, cfg: BackboneConfig) -> Network:
+    """A backbone that is called with all observations of `space` and sees the part of them that `visible` has."""
+    body = backbone(visible, cfg)
     if visible is space or not isinstance(visible, DictSpec):
         return body
     shown = tuple(visible.spaces)

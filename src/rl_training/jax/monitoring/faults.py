@@ -73,17 +73,20 @@ def are_none(faults: Faults) -> bool:
     return not any(np.asarray(fault.value).any() for fault in (faults.learner, *faults.batch.values()))
 
 
-def in_batch(faults: Faults, k: int, num_envs: int) -> Finding | None:
-    """The earliest non-finite value in the data of rollout k: an observation comes before the action taken on it."""
+def in_batch(faults: Faults, k: int, num_envs: int, agents: int = 1) -> Finding | None:
+    """The earliest non-finite value in the data of rollout k: an observation comes before the action taken on it. An
+    environment has a row for each of its `agents`."""
     found: dict[tuple[int, float], Finding] = {}
     for path, column in faults.batch.items():
         row, value = (np.asarray(part)[k].item() for part in column)
-        name, (step, env) = path.split("/")[0], divmod(row, num_envs)
+        name, (step, place) = path.split("/")[0], divmod(row, num_envs * agents)
+        env, agent = divmod(place, agents)
+        who = f"agent {agent} of environment {env}" if agents > 1 else f"environment {env}"
         # an observation belongs to the step that acts on it; if there is none, to the step that returned it
         when = (step + 1, 0.5) if name == "next_obs" else (step, ORDER[name])
         cure = FROM_POLICY if name == "actions" else FROM_ENVIRONMENT
         if value != 0.0:
-            found[when] = Finding(f"{path} at step {step} of environment {env}", value, cure)
+            found[when] = Finding(f"{path} at step {step} of {who}", value, cure)
     return found[min(found)] if found else None
 
 

@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -53,9 +53,20 @@ class Program:
     Threads that make the first call at the same time compile it once. After `prepare` the first call only waits.
     """
 
-    def __init__(self, function: Callable[..., Any], description: str | None, **jit_options: Any) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        description: str | None,
+        *,
+        devices: Sequence[Any] | None = None,
+        **jit_options: Any,
+    ) -> None:
+        """`devices` are those that the program runs on: by default one, that of the process."""
+        self.devices = devices
         self.jitted = jax.jit(function, **jit_options)
-        self.question = f"{function.__name__} {jit_options} {description}"
+        # a compiled program belongs to the devices that it was compiled for
+        places = "" if devices is None else f"on {[device.id for device in devices]} "
+        self.question = f"{places}{function.__name__} {jit_options} {description}"
         self.is_kept = description is not None
         self.run: Callable[..., Any] | None = None
         self.first_call = threading.Lock()
@@ -81,7 +92,7 @@ class Program:
                 jax.eval_shape(self.jitted, *args)
                 return
             path = self._path(args)
-            work: Callable[[], Callable[..., Any] | None] = partial(load, path, args)
+            work: Callable[[], Callable[..., Any] | None] = partial(load, path, args, self.devices)
             if not path.exists():
                 work = partial(compile_and_save, self.jitted.lower(*args), path)
             helper = ThreadPoolExecutor(1, "program")
@@ -95,7 +106,7 @@ class Program:
         if self.pending is not None and (made := self.pending.result()) is not None:
             return made
         path = self._path(args)
-        return load(path, args) or compile_and_save(self.jitted.lower(*args), path)
+        return load(path, args, self.devices) or compile_and_save(self.jitted.lower(*args), path)
 
     def _may_keep(self) -> bool:
         return self.is_kept and trusted_folder()
@@ -104,8 +115,8 @@ class Program:
         return program_path(f"{self.question} {shapes(args)}")
 
 
-def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:
-    """The executable in a file; None if there is no file or it is damaged."""
+def load(path: Path, args: tuple[Any, ...], devices: Sequence[Any] | None = None) -> Callable[..., Any] | None:
+    """The executable in a file, for `devices` or that of the process; None if there is no file or it is damaged."""
     with suppress(Exception):  # after any failure the program is compiled again
         content = path.read_bytes()
         digest, payload = content[:32], content[32:]
@@ -113,7 +124,10 @@ def load(path: Path, args: tuple[Any, ...]) -> Callable[..., Any] | None:
             os.utime(path)
             outputs, _, executable = payload.partition(b"\n")
             trees = jax.tree.structure((args, {})), jax.tree.structure(rebuilt(json.loads(outputs)))
-            loaded: Callable[..., Any] = deserialize_and_load(executable, *trees)
+            # jax would take all devices of the process, also for a program that was compiled for one
+            loaded: Callable[..., Any] = deserialize_and_load(
+                executable, *trees, execution_devices=list(devices or [own_device()])
+            )
             return loaded
     return None
 
@@ -177,8 +191,18 @@ def set_cache(folder: str | None) -> None:
 def program_path(question: str) -> Path:
     settings = {name: value for name, value in jax.config.values.items() if name != "jax_compilation_cache_dir"}
     threads_and_flags = [os.environ.get(name) for name in ("XLA_FLAGS", "NPROC")]
-    text = f"{question} {settings} {threads_and_flags} {jax.devices()[0].device_kind} {surroundings()}"
+    text = f"{question} {settings} {threads_and_flags} {all_devices()} {surroundings()}"
     return cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()}.program"
+
+
+def own_device() -> Any:
+    """The device on which programs of this process run, unless they are spread over several."""
+    return jax.config.values["jax_default_device"] or jax.local_devices()[0]
+
+
+def all_devices() -> str:
+    """Kind and number of the devices that programs are compiled for."""
+    return f"{jax.devices()[0].device_kind} x {jax.local_device_count()}"
 
 
 def shapes(args: tuple[Any, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Several runs advanced by one vmapped program, for accelerators.
+"""Several runs advanced by one vmapped program, for accelerators; over all devices of the process (`device_spread.py`).
 
 Each run remains a trainer in its own thread with its own directory. Only the call of the program is shared: the last
 thread to arrive makes it for all. A run that has ended or failed is replaced by a copy of another, so that the program,
@@ -16,14 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rl_training.jax.programs.disk_cache import Program
+from rl_training.jax.training.device_spread import DeviceSpread, spread_devices
 
 Advanced = tuple[Any, Any]
 """A loop after some rollouts, and their record."""
 
 
 class BatchedRuns:
-    """Joins the calls of up to `width` runs into one; a chunk is as long as the shortest that any of them requests."""
+    """Joins the calls of up to `width` runs, on each of several devices, into one; a chunk is as long as the shortest
+    that any of them requests."""
 
     def __init__(self, chunk: Callable[[Any, Any, Any], Advanced], width: int, description: str | None = None) -> None:
         def together(runs: tuple[tuple[Any, Any], ...], count: Any) -> tuple[Advanced, ...]:
@@ -31,8 +32,10 @@ class BatchedRuns:
             advanced = jax.vmap(chunk, in_axes=(0, None, 0))(loops, count, times)
             return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], advanced) for i in range(width))
 
-        self.width = width
-        self.program = Program(together, description)
+        devices = spread_devices()
+        self.program = DeviceSpread(together, width, devices, description)
+        self.most = width * len(devices)
+        """Runs that are advanced together at most."""
         self.lock = threading.Lock()
         self.members = 0
         self.waiting: list[tuple[tuple[Any, Any], int, Future[Advanced]]] = []
@@ -58,18 +61,17 @@ class BatchedRuns:
 
     def _go(self) -> None:
         """Advance the waiting runs, if no run is missing."""
-        if not self.waiting or len(self.waiting) < min(self.members, self.width):
+        if not self.waiting or len(self.waiting) < min(self.members, self.most):
             return
         runs, counts, results = zip(*self.waiting, strict=True)
         self.waiting = []
         try:
-            copies = [runs[0]] * (self.width - len(runs))
-            advanced = self.program((*runs, *copies), np.int32(min(counts)))
+            advanced = self.program(runs, np.int32(min(counts)))
         except Exception as error:  # passed to all waiting threads, not only to the one that made the call
             for result in results:
                 result.set_exception(error)
             return
-        for result, one in zip(results, advanced, strict=False):  # the results of copies are dropped
+        for result, one in zip(results, advanced, strict=True):
             result.set_result(one)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from rl_training.jax.checks import check_actions, check_metrics, check_unchanged
 from rl_training.jax.data.replay_buffer import Ring, empty_ring, sample, store
+from rl_training.jax.data.sequences import sample_sequences, sequence_columns
 from rl_training.jax.models.distributions import draw
 from rl_training.jax.monitoring.faults import Faults, faults_of
 from rl_training.jax.programs.disk_cache import Program
@@ -82,6 +83,7 @@ def make_driver(
     """The programs of a run, compiled on first use. They depend only on sizes and switches, not on numeric
     hyperparameters.
 
+    `num_envs` counts rows: where agents are rows (`envs/teams.py`), there are several for each environment.
     `replay_size` is the capacity of the replay buffer in transitions. With a `description` of everything that
     determines the programs they are stored on disk (`programs/disk_cache.py`). `runs_per_program` runs share one
     vmapped program (`batched_runs.py`).
@@ -95,7 +97,8 @@ def make_driver(
         if algorithm.replay is None:
             return loop
         row = jax.eval_shape(partial(first_row, algorithm, env, num_envs), loop)
-        return loop._replace(replay=empty_ring(row, max(replay_size // num_envs, 1) * num_envs))
+        extras = sequence_columns(algorithm.sequences)
+        return loop._replace(replay=empty_ring(row, max(replay_size // num_envs, 1) * num_envs, extras))
 
     def chunk(loop: Loop, count: Any, times: Timetable) -> tuple[Loop, Record]:
         after, shapes = jax.eval_shape(iterate, loop, jax.tree.map(lambda table: table[0], times))
@@ -145,7 +148,7 @@ def draws(algorithm: JaxAlgorithm, env: JaxEnv, num_envs: int, keys: Any) -> tup
     """All random inputs of a rollout, (T, ...): the policy's noise, initial states of new episodes, step keys."""
     noise_key, reset_key, env_keys = keys
     grid = (algorithm.rollout_length, num_envs)
-    fresh = jax.tree.map(lambda x: x.reshape(*grid, *x.shape[1:]), env.init(reset_key, grid[0] * grid[1]))
+    fresh = jax.tree.map(lambda x: x.reshape(grid[0], -1, *x.shape[1:]), env.init(reset_key, grid[0] * grid[1]))
     return draw(algorithm.noise, noise_key, grid), fresh, env_keys
 
 
@@ -227,17 +230,15 @@ def update_from(
     algorithm: JaxAlgorithm, num_envs: int, key: Any, ring: Ring, env_steps: Any, learner: Any, number: Any
 ) -> tuple[Any, Metrics]:
     """Sample a batch from the replay buffer and call `learn` once."""
-    schedule = algorithm.replay
+    schedule, sequences = algorithm.replay, algorithm.sequences
     assert schedule is not None
     sample_key, learn_key = jax.random.split(jax.random.fold_in(key, number))
-    batch = sample(
-        ring,
-        sample_key,
-        schedule.batch_size * algorithm.updates_per_learn,
-        num_envs=num_envs,
-        n_step=schedule.n_step,
-        gamma=learner.hyper["gamma"],
-    )
+    rows = schedule.batch_size * algorithm.updates_per_learn
+    if sequences is not None:
+        batch = sample_sequences(ring, sample_key, rows, sequences.length, num_envs=num_envs)
+    else:
+        gamma = learner.hyper["gamma"]
+        batch = sample(ring, sample_key, rows, num_envs=num_envs, n_step=schedule.n_step, gamma=gamma)
     learner, metrics = algorithm.learn(learner, batch, env_steps, learn_key)
     return learner, metrics
 
@@ -275,8 +276,10 @@ def to_env(algorithm: JaxAlgorithm, space: SpaceSpec, actions: Any) -> Any:
 
 
 def rows_like(flags: Any, leaf: Any) -> Any:
-    """(N,) flags reshaped to broadcast against `leaf` (N, ...)."""
-    return flags.reshape(-1, *(1,) * (leaf.ndim - 1))
+    """(N,) flags reshaped to broadcast against `leaf` (N, ...). Agents of an environment are rows that end together and
+    share one row of its state; the flag of the first of them counts."""
+    agents = len(flags) // len(leaf)
+    return (flags[::agents] if agents > 1 else flags).reshape(-1, *(1,) * (leaf.ndim - 1))
 
 
 def root_key(seed: int, number: int = 0) -> Any:

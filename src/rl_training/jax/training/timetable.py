@@ -43,7 +43,12 @@ def timetable(algorithm: JaxAlgorithm, num_envs: int, env_steps: int, count: int
     steps = np.arange(1 if schedule is None else length + 1)
     counts = env_steps + num_envs * (length * np.arange(count)[:, None] + steps)
     in_floats = padded(counts.astype(np.float32))
-    return Timetable(in_floats) if schedule is None else Timetable(in_floats, padded(updates_done(schedule, counts)))
+    if schedule is None:
+        return Timetable(in_floats)
+    if algorithm.sequences is not None:
+        # what is due before the first sequence is complete is left out, as in the host lane
+        counts = np.maximum(counts, (algorithm.sequences.length - 1) * num_envs)
+    return Timetable(in_floats, padded(updates_done(schedule, counts)))
 
 
 def updates_done(schedule: ReplaySchedule, counts: Array) -> Array:

@@ -46,9 +46,13 @@ def build_backbone(space: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generat
 
 def build_actor_backbone(space: SpaceSpec, network: NetworkConfig, rng: np.random.Generator) -> nn.Module:
     """The actor's backbone, which is called with all observations and sees those that are not for critics only."""
-    visible = actor_space(space, network)
-    backbone = build_backbone(visible, network.actor, rng)
-    if visible is space or not isinstance(visible, DictSpec) or network.actor.type in (*COMPOSED, "cnn"):
+    return build_seeing(space, actor_space(space, network), network.actor, rng)
+
+
+def build_seeing(space: SpaceSpec, visible: SpaceSpec, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Module:
+    """A backbone that is called with observations of `space` and sees those of `visible`."""
+    backbone = build_backbone(visible, cfg, rng)
+    if visible is space or not isinstance(visible, DictSpec) or cfg.type in (*COMPOSED, "cnn"):
         return backbone  # the package's own backbones read the keys of their space and no others
     return filtered(backbone, visible)
 

@@ -72,7 +72,7 @@ class RecurrentMemory(nn.Module):
 
     def initial_carry(self, num_envs: int) -> MemoryCarry:
         weight, shape = self.hidden.weight, (num_envs, self.out_features)
-        # a tensor for each part: whoever carries them writes into them in place
+        # a tensor for each part: collectors write into them in place
         return {name: torch.zeros(shape, dtype=weight.dtype, device=weight.device) for name in self.names}
 
     def step(self, x: Tensor, carry: MemoryCarry, is_first: Tensor) -> tuple[Tensor, MemoryCarry]:

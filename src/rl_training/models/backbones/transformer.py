@@ -104,6 +104,14 @@ class Transformer(nn.Module):
             hidden = block(hidden, episode)
         return self.norm(hidden[:, self.reach :]).transpose(0, 1), trace
 
+    def whole(self, x: Tensor, episode: Tensor) -> Tensor:
+        """Features (N, S, H) of inputs (N, S, F) that nothing comes before; equal numbers in `episode` (N, S) are
+        steps of one episode."""
+        hidden = self.embed(x)
+        for block in self.blocks:
+            hidden = block(hidden, episode)
+        return cast(Tensor, self.norm(hidden))
+
 
 def _episodes(ages: Tensor) -> Tensor:
     """Numbers that tell episodes apart: the index of their first step, and a negative one of its own for no input."""

@@ -8,8 +8,10 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rl_training.models.world_models.image_encoder import CHANNELS, check_image, convolution, normed
+from rl_training.models.world_models.image_encoder import convolution, normed
 from rl_training.models.world_models.layers import BlockLinear, NormedLayer, RMSNorm, dense
+from rl_training.numerics.images import WORLD_MODEL_CHANNELS as CHANNELS
+from rl_training.numerics.images import check_world_model_image
 
 
 class ImageDecoder(nn.Module):
@@ -25,7 +27,7 @@ class ImageDecoder(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         channels, height, width = shape
-        check_image(height, width)
+        check_world_model_image(height, width)
         self.deter, self.stoch = features
         factor, sizes = 2 ** len(CHANNELS), [depth * factor for factor in CHANNELS]
         self.lowest = (height // factor, width // factor, sizes[-1])

@@ -11,22 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.models.world_models.layers import RMSNorm
+from rl_training.numerics.images import WORLD_MODEL_CHANNELS as CHANNELS
+from rl_training.numerics.images import WORLD_MODEL_KERNEL as KERNEL
+from rl_training.numerics.images import check_world_model_image
 from rl_training.numerics.initial_weights import truncated_normal
-from rl_training.types import ConfigError
-
-KERNEL = 5
-CHANNELS = (2, 3, 4, 4)
-"""Channels of each stage, in units of the depth."""
-
-
-def check_image(height: int, width: int) -> None:
-    """Refuse images that the stages do not divide evenly: the decoder could not give them back."""
-    factor = 2 ** len(CHANNELS)
-    if height % factor or width % factor or not height or not width:
-        raise ConfigError(
-            f"a world model takes images whose height and width are multiples of {factor}, not {height}x{width}; "
-            "resize them in a wrapper"
-        )
 
 
 def convolution(rng: np.random.Generator, inputs: int, outputs: int) -> nn.Conv2d:
@@ -51,7 +39,7 @@ class ImageEncoder(nn.Module):
     def __init__(self, rng: np.random.Generator, shape: tuple[int, int, int], depth: int) -> None:
         super().__init__()
         channels, height, width = shape
-        check_image(height, width)
+        check_world_model_image(height, width)
         sizes = [channels, *(depth * factor for factor in CHANNELS)]
         self.convolutions = nn.ModuleList(convolution(rng, *pair) for pair in itertools.pairwise(sizes))
         self.norms = nn.ModuleList(RMSNorm(size) for size in sizes[1:])

@@ -19,21 +19,18 @@ from rl_training.models.world_models.image_decoder import ImageDecoder
 from rl_training.models.world_models.image_encoder import ImageEncoder
 from rl_training.models.world_models.layers import NormedMLP
 from rl_training.models.world_models.two_hot import symlog
-from rl_training.numerics.encoding import leaf_features, observation_leaves
-from rl_training.numerics.images import image_layout, is_image
-from rl_training.types import BoxSpec, SpaceSpec
+from rl_training.numerics.images import observation_parts
+from rl_training.types import SpaceSpec
 
 
 class ObservationFormat:
     """Which parts of a space are images and which join into one vector."""
 
     def __init__(self, space: SpaceSpec) -> None:
-        leaves = observation_leaves(space)
-        pictures = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, BoxSpec) and is_image(leaf)}
-        self.images = {name: image_layout(leaf) for name, leaf in pictures.items()}
-        self.vectors = {name: leaf for name, leaf in leaves.items() if name not in pictures}
-        self.sizes = {name: leaf_features(leaf) for name, leaf in self.vectors.items()}
-        self.only = next(iter(leaves)) if len(leaves) == 1 else None
+        parts = observation_parts(space)
+        self.images, self.vectors, self.sizes = parts.images, parts.vectors, parts.sizes
+        leaves = [*self.images, *self.vectors]
+        self.only = leaves[0] if len(leaves) == 1 else None
 
     @property
     def vector_size(self) -> int:

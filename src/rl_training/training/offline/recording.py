@@ -17,7 +17,7 @@ from rl_training.data.datasets.dataset import Steps
 from rl_training.numerics.encoding import within
 from rl_training.seeding import episode_streams
 from rl_training.training.evaluation import EnvMaker, copied, stack_obs
-from rl_training.types import ACTION_MASK, Array, BoxSpec, ConfigError, LeafSpec, Obs, Policy
+from rl_training.types import ACTION_MASK, REWARD, Array, BoxSpec, ConfigError, LeafSpec, Obs, Policy
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ def play(
         seen.append(copied(obs))
         taken.append(np.array(action, space.dtype))
         rewards.append(float(reward))
+        if REWARD in carry:
+            carry[REWARD] = np.array([reward], np.float32)
         cut = not terminated and len(rewards) == limit
         ends.append((bool(terminated), bool(truncated) or cut))
         if any(ends[-1]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rl_training.data.datasets.dataset_replay import DatasetReplay
 from rl_training.numerics.metrics import mean_metrics
+from rl_training.training.contract import ReplayTerms
 from rl_training.training.host import checked_update, prefixed
 from rl_training.training.loop import RunSettings, Trainer
 from rl_training.types import Algorithm, Metrics, Stateful
@@ -17,26 +18,32 @@ class OfflineTrainer(Trainer):
 
     num_steps = BLOCK_UPDATES
 
-    def __init__(self, algorithm: Algorithm, replay: DatasetReplay, batch_size: int, settings: RunSettings) -> None:
+    def __init__(self, algorithm: Algorithm, replay: DatasetReplay, terms: ReplayTerms, settings: RunSettings) -> None:
         super().__init__(algorithm, settings)
         self.replay = replay
-        self.batch_size = batch_size
+        if replay.has_scores:
+            self.normalized_score = replay.score
+        self.batch_size = terms.schedule.batch_size
+        self.updates_per_learn = terms.updates_per_learn
 
     @property
     def exact(self) -> bool:
         return True
 
-    def train_step(self) -> Metrics:
-        """Some 256 updates, never more than the budget has left."""
-        count = BLOCK_UPDATES
-        if self.total_timesteps:
-            count = min(count, self.total_timesteps - self.progress.updates)
+    def train_step(self, num_updates: int | None = None) -> Metrics:
+        """Some 256 updates, or `num_updates`; never more than the budget has left."""
         learnt = []
         with self.clock.measure("learning"):
-            for _ in range(count):
+            for _ in range(self.calls(num_updates or BLOCK_UPDATES)):
                 learnt.append(checked_update(self.algorithm, self.replay.sample(self.batch_size)).metrics)
-                self.progress.advance(updates=1)
+                self.progress.advance(updates=self.updates_per_learn)
         return prefixed("train/", mean_metrics(learnt))
+
+    def calls(self, num_updates: int) -> int:
+        """Calls of `update` in a step of `num_updates`, as far as the budget allows: the last call is finished."""
+        if self.total_timesteps:
+            num_updates = min(num_updates, self.total_timesteps - self.progress.updates)
+        return -(-num_updates // self.updates_per_learn)
 
     def parts(self) -> dict[str, Stateful]:
         return {

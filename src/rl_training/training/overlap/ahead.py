@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from rl_training.envs.watch import stepping_for
 from rl_training.guards import Guard
 from rl_training.training.collector import CollectStats, Episode
 from rl_training.training.loop import Clock
@@ -52,8 +51,7 @@ class CollectorThread:
         self.busy = True
         if self._thread is None:  # not before it is needed: a run that is only planned has no thread
             run = copy_context().run
-            arguments = (self._work, threading.get_ident())
-            self._thread = threading.Thread(target=run, args=arguments, name="collector", daemon=True)
+            self._thread = threading.Thread(target=run, args=(self._work,), name="collector", daemon=True)
             self._thread.start()
             self._jobs.put(lambda: (self.begin(), job())[1])
         else:
@@ -97,14 +95,13 @@ class CollectorThread:
         if self.cancelled.is_set():
             raise Cancelled
 
-    def _work(self, waiting: int) -> None:
-        with stepping_for(waiting):
-            while (job := self._jobs.get()) is not None:
-                try:
-                    self._results.put((job(), None))
-                except BaseException as error:  # whatever it is, the thread that waits is to raise it
-                    self._results.put((None, error))
-                del job
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                self._results.put((job(), None))
+            except BaseException as error:  # raised again in the thread that waits for the result
+                self._results.put((None, error))
+            del job
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.step_block import StepBlock
 from rl_training.guards import Guard
 from rl_training.numerics.metrics import mean_metrics
-from rl_training.training.collector import Collector, CollectStats
+from rl_training.training.collector import CollectStats
 from rl_training.training.contract import ReplayTerms
+from rl_training.training.host import CollectorLike
 from rl_training.training.loop import RunSettings
 from rl_training.training.off_policy import OffPolicyTrainer, Replay
 from rl_training.training.on_policy import OnPolicyTrainer
@@ -37,7 +38,7 @@ class OverlappedOnPolicyTrainer(OnPolicyTrainer):
     def __init__(
         self,
         algorithm: Algorithm,
-        collector: Collector,
+        collector: CollectorLike,
         buffers: Sequence[RolloutBuffer],
         num_steps: int,
         settings: RunSettings,
@@ -86,7 +87,7 @@ class OverlappedOffPolicyTrainer(OffPolicyTrainer):
     def __init__(
         self,
         algorithm: Algorithm,
-        collector: Collector,
+        collector: CollectorLike,
         buffer: Replay,
         terms: ReplayTerms,
         settings: RunSettings,

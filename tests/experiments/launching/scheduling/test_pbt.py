@@ -45,8 +45,8 @@ def test_the_worst_goes_on_from_the_best(tmp_path: Path) -> None:
     file = write(tmp_path)
     finished(rl(["sweep", str(file), "--output-dir=runs"], tmp_path), seconds=400)
     sweep = Sweep.open("latest", tmp_path / "runs")
-    decisions = list(read_rows(sweep.path / FILE))
-    (first,) = decisions
+    start, first = decisions = list(read_rows(sweep.path / FILE))
+    assert (start["interval"], start["slots"]) == (0, [0, 1, 2, 3])
     assert first["interval"] == 1
     scores = first["scores"]
     worst = min(range(4), key=lambda place: (scores[place], -place))
@@ -76,7 +76,10 @@ def test_a_population_that_is_killed_decides_the_same(tmp_path: Path) -> None:
         parent = rl(["sweep", str(write(tmp_path / name, 3)), "--output-dir=runs"], tmp_path / name)
         if name == "killed":
             journal = tmp_path / name / "runs" / "sweeps"
-            wait_until(lambda folder=journal: [r for f in folder.glob(f"*/{FILE}") for r in read_rows(f)], seconds=300)
+            wait_until(
+                lambda folder=journal: [r for f in folder.glob(f"*/{FILE}") for r in read_rows(f) if r["interval"]],
+                seconds=300,
+            )
             time.sleep(3)
             parent.send_signal(signal.SIGKILL)
             parent.communicate()

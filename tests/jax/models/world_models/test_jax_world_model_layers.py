@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,13 @@ import torch
 
 from rl_training.hparams.optimizer import OptimizerConfig
 from rl_training.jax.models.optimization import build_optimizer
+from rl_training.jax.models.world_models.image_decoder import ImageDecoder
+from rl_training.jax.models.world_models.image_encoder import (
+    encoder_features,
+    image_encoder,
+    image_encoder_init,
+    scaled_image,
+)
 from rl_training.jax.models.world_models.layers import (
     block_linear,
     block_linear_init,
@@ -18,7 +27,10 @@ from rl_training.jax.models.world_models.layers import (
     rms_norm,
 )
 from rl_training.jax.models.world_models.two_hot import symexp, symlog, two_hot, two_hot_loss, two_hot_mean
+from rl_training.models.world_models.image_decoder import ImageDecoder as TorchImageDecoder
+from rl_training.models.world_models.image_encoder import ImageEncoder
 from rl_training.models.world_models.layers import BlockLinear, NormedMLP
+from rl_training.numerics.images import ImageLayout
 from rl_training.numerics.symlog import symexp_bins
 from rl_training.types import ConfigError
 
@@ -44,9 +56,12 @@ def test_layers_are_those_of_torch() -> None:
 
 
 def test_symlog() -> None:
-    values = jnp.array([-1000.0, -1.0, 0.5, 10.0])
-    np.testing.assert_allclose(symlog(values), [-6.9087548, -0.6931472, 0.4054651, 2.3978953], rtol=1e-6)
+    values, expected = jnp.array([-1000.0, -1.0, 0.5, 10.0]), [-6.9087548, -0.6931472, 0.4054651, 2.3978953]
+    np.testing.assert_allclose(symlog(values), expected, rtol=1e-6)
+    np.testing.assert_allclose(symlog(np.asarray(values)), expected, rtol=1e-6)
     np.testing.assert_allclose(symexp(symlog(values)), values, rtol=1e-5)
+    powers = symexp(jnp.array([-2.0, 0.5, 3.0, 20.0]))
+    np.testing.assert_allclose(powers, [-6.389056098931, 0.6487212707, 19.085536923188, 485165194.4097903], rtol=1e-6)
 
 
 def test_two_hot() -> None:
@@ -56,6 +71,99 @@ def test_two_hot() -> None:
     assert float(two_hot_mean(logprobs, FIVE)[0]) == pytest.approx(-0.2390758299, abs=1e-6)
     bins = jnp.asarray(symexp_bins(255), jnp.float32)
     assert (two_hot_mean(jax.nn.log_softmax(jnp.zeros((3, 255))), bins) == 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "lower", "weights"),
+    [
+        (0.1, 127, (0.4136882061551783, 0.5863117938448217)),
+        (1.0, 131, (0.6173290787, 0.3826709213)),
+        (-1.0, 122, (0.3826709213, 0.6173290787)),
+        (5.0, 138, (0.6407064037, 0.3592935963)),
+        (100.0, 156, (0.7105292606, 0.2894707394)),
+    ],
+)
+def test_targets_over_255_bins(value: float, lower: int, weights: tuple[float, float]) -> None:
+    bins = symexp_bins(255).astype(np.float32)
+    target = two_hot(jnp.array([value]), bins)[0]
+    np.testing.assert_allclose(target[lower : lower + 2], weights, atol=1e-5)
+    assert float(target.sum()) == pytest.approx(1.0, abs=1e-6)
+    assert float(two_hot_mean(jnp.log(target + 1e-37), bins)) == pytest.approx(value, rel=1e-5)
+
+
+def test_values_beyond_the_bins_are_on_the_outermost() -> None:
+    target = two_hot(jnp.array([-1e12, 1e12]), symexp_bins(255).astype(np.float32))
+    assert target[0, 0] == target[1, -1] == 1.0
+
+
+LAYOUT = ImageLayout((2, 0, 1), 3, 32, 16, 1.0 / 255.0)
+
+
+def by_torch_names(params: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """JAX parameters as a state dict of the torch twin: matrices of linear layers are transposed."""
+    transposed = ("linear.weight", "from_stoch.weight")
+    return {
+        name: torch.from_numpy(np.array(value.T if name.endswith(transposed) else value))
+        for name, value in params.items()
+    }
+
+
+def test_the_image_encoder_is_that_of_torch() -> None:
+    """Bytes (height, width, channels) to features, and the gradient of every parameter."""
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (2, 32, 16, 3), dtype=np.uint8)
+    params = image_encoder_init(np.random.default_rng(0), LAYOUT, 2)
+    twin = ImageEncoder(np.random.default_rng(0), (3, 32, 16), 2)
+    assert encoder_features(LAYOUT, 2) == twin.out_features
+    for name, value in by_torch_names(params).items():
+        assert torch.equal(twin.state_dict()[name], value), name
+    weights = rng.standard_normal((2, twin.out_features))
+
+    def loss(params: Any) -> tuple[Any, Any]:
+        features = image_encoder(params, scaled_image(images, LAYOUT))
+        return (weights * features).sum(), features
+
+    with jax.enable_x64(True):  # what is compared is the mathematics, not the rounding of sums over pixels
+        grads, features = jax.jit(jax.grad(loss, has_aux=True))(in_float64(params))
+    expected = twin.double()((torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255.0).double())
+    np.testing.assert_allclose(features, expected.detach(), atol=1e-5)
+    (torch.from_numpy(weights) * expected).sum().backward()
+    assert_gradients(grads, twin)
+
+
+def test_the_image_decoder_is_that_of_torch() -> None:
+    """Features to images, with blocks of channels, and the gradient of every parameter."""
+    rng = np.random.default_rng(1)
+    decoder = ImageDecoder(LAYOUT, deter=8, stoch=6, depth=2, units=5, blocks=4)
+    params = decoder.init(np.random.default_rng(0))
+    twin = TorchImageDecoder(np.random.default_rng(0), (8, 6), (3, 32, 16), depth=2, units=5, blocks=4)
+    for name, value in by_torch_names(params).items():
+        assert torch.equal(twin.state_dict()[name], value), name
+    features, weights = rng.standard_normal((2, 14)), rng.standard_normal((2, 32, 16, 3))
+
+    def loss(params: Any) -> tuple[Any, Any]:
+        images = decoder.apply(params, jnp.asarray(features))
+        return (weights * images).sum(), images
+
+    with jax.enable_x64(True):
+        grads, images = jax.jit(jax.grad(loss, has_aux=True))(in_float64(params))
+    expected = twin.double()(torch.from_numpy(features)).permute(0, 2, 3, 1)
+    np.testing.assert_allclose(images, expected.detach(), atol=1e-5)
+    (torch.from_numpy(weights) * expected).sum().backward()
+    assert_gradients(grads, twin)
+
+
+def in_float64(params: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.astype(np.float64) for name, value in params.items()}
+
+
+def assert_gradients(grads: dict[str, Any], twin: torch.nn.Module) -> None:
+    """To 1e-5 of the largest entry of each tensor."""
+    ours = by_torch_names({name: np.asarray(value) for name, value in grads.items()})
+    for name, parameter in twin.named_parameters():
+        assert parameter.grad is not None
+        limit = 1e-5 * float(parameter.grad.abs().max())
+        np.testing.assert_allclose(ours[name], parameter.grad, rtol=0, atol=limit, err_msg=name)
 
 
 def test_laprop_against_worked_out_numbers() -> None:

@@ -37,7 +37,7 @@ def run(options: ConvertOptions) -> int:
         data = data.select(np.flatnonzero(data.whole))
     if options.top < 1.0:
         data = data.select(best_episodes(data.returns, options.top))
-    return write_and_show(data, Path(options.target), as_json=options.json)
+    return write_and_show(data, options.target, as_json=options.json)
 
 
 def opened(options: ConvertOptions) -> Dataset:
@@ -68,6 +68,7 @@ COMMAND = Command(
         "rl dataset convert data/expert expert.npz",
         "rl dataset convert run:latest data/best --whole --top 0.1",
         "rl dataset convert hopper_medium.hdf5 data/hopper --env-id Hopper-v5",
+        "rl dataset convert data/expert minari:pendulum/expert-v0",
     ),
-    notes="PATH is a folder, or a file that ends in .npz. DATASET may also be run:RUN[:STEP].",
+    notes="PATH is a folder, a file that ends in .npz, or minari:ID. DATASET may also be run:RUN[:STEP].",
 )

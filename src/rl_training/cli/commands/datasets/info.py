@@ -30,5 +30,5 @@ COMMAND = Command(
     options=InfoOptions,
     run=run,
     examples=("rl dataset info data/expert", "rl dataset info run:latest --json"),
-    notes="DATASET is a folder, an .npz file, or run:RUN[:STEP] for the replay rows of a run.",
+    notes="DATASET is a folder, an .npz file, minari:ID, or run:RUN[:STEP] for the replay rows of a run.",
 )

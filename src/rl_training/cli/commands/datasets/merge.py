@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rl_training.cli.commands.datasets.texts import write_and_show
 from rl_training.cli.flags import arguments, json_flag, text
@@ -24,7 +23,7 @@ def run(options: MergeOptions) -> int:
     if options.output is None:
         raise UsageError("say where to write the dataset: --output PATH")
     data = merged([open_dataset(where) for where in options.datasets], options.datasets)
-    return write_and_show(data, Path(options.output), as_json=options.json)
+    return write_and_show(data, options.output, as_json=options.json)
 
 
 COMMAND = Command(

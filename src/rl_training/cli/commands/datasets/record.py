@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.cli.commands.datasets.texts import write_and_show
-from rl_training.cli.commands.runs.eval import read_checkpoint
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
+    checkpoint_flag,
     converted,
     json_flag,
     optional_argument,
@@ -21,7 +20,7 @@ from rl_training.cli.flags import (
 )
 from rl_training.cli.output import stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
-from rl_training.cli.targets import find_target
+from rl_training.cli.targets import find_one_run
 
 if TYPE_CHECKING:
     from rl_training.data.datasets.dataset import Dataset
@@ -47,13 +46,7 @@ class RecordOptions:
     run: str | None = optional_argument(values="runs")
     env_id: str | None = text("record uniformly random actions in this environment, without a run", "ID")
     output: str | None = text("folder to write, or a file that ends in .npz", "PATH")
-    checkpoint: int | str = converted(
-        read_checkpoint,
-        read_checkpoint("latest"),
-        "latest, best, or the env steps of a saved one (default latest)",
-        "WHICH",
-        values="checkpoints",
-    )
+    checkpoint: int | str = checkpoint_flag()
     episodes: int | None = whole("episodes to record", low=1)
     steps: int | None = whole("steps to record; the last episode is cut off there", low=1)
     replay: bool = switch("take the replay rows of the checkpoint; nothing is played")
@@ -74,7 +67,7 @@ def run(options: RecordOptions) -> int:
     assert options.output is not None
     with stdout_for_the_result(options.json):
         data = recorded(options)
-    return write_and_show(data, Path(options.output), as_json=options.json)
+    return write_and_show(data, options.output, as_json=options.json)
 
 
 def check(options: RecordOptions) -> None:
@@ -99,14 +92,11 @@ def check(options: RecordOptions) -> None:
 def recorded(options: RecordOptions) -> Dataset:
     """The dataset that the flags ask for."""
     from rl_training.eval import record, record_replay
-    from rl_training.runs.directory import RunDir
     from rl_training.training.offline.recording import Amount, Behaviour
 
     path = None
     if options.run is not None:
-        target = find_target(options.run, options.output_dir)
-        if not isinstance(target, RunDir):
-            raise UsageError("rl record takes one run, not a group or a sweep")
+        target = find_one_run(options.run, options.output_dir, "record")
         if options.replay:
             return record_replay(
                 target.path,

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.output import bold, print_json, show
 from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rl_training.data.datasets.dataset import Dataset
 
 BINS = 10
 """Bins of a histogram of actions."""
 
 
-def write_and_show(data: Dataset, path: Path, *, as_json: bool) -> int:
-    """Write a dataset as a folder, or as an .npz file, and describe it."""
+def write_and_show(data: Dataset, where: str, *, as_json: bool) -> int:
+    """Write a dataset as a folder, as an .npz file or for Minari, and describe it."""
+    from rl_training.data.datasets.minari_file import MINARI, write_minari
     from rl_training.data.datasets.native import write_native
     from rl_training.data.datasets.npz_file import write_npz
 
-    written = write_npz(data, path) if path.suffix == ".npz" else write_native(data, path)
+    path = Path(where)
+    if where.startswith(MINARI):
+        from rl_training.envs.factory import spec_text
+
+        written = write_minari(data, where, spec_text(data.info.env_id))
+    else:
+        written = write_npz(data, path) if path.suffix == ".npz" else write_native(data, path)
     return describe(data, str(written), as_json=as_json)
 
 

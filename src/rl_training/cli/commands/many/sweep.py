@@ -7,16 +7,20 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rl_training.cli.commands.many.planning import estimated, show_estimate
 from rl_training.cli.commands.many.seeds import chosen_seeds
 from rl_training.cli.commands.many.sweep_runs import SweepFlags, resume_sweep, run_sweep
 from rl_training.cli.config_options import SHORT_FORMS, ConfigOptions, source_of
 from rl_training.cli.flags import executor_flag, json_flag, optional_argument, switch, text, trust_flag, whole
-from rl_training.cli.output import bold, note, print_json, printable, show, table
+from rl_training.cli.output import bold, note, print_json, printable, show, stdout_for_the_result, table
 from rl_training.cli.parser import Command, UsageError
 
 if TYPE_CHECKING:
     from rl_training.config.files import ConfigFile
     from rl_training.experiments.launching.sweeps import Sweep
+
+SHOWN = 100
+"""Trials of the table of a dry run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +61,7 @@ def run(options: SweepOptions) -> int:
 def new_sweep(options: SweepOptions) -> Sweep:
     """The sweep of the file that was named, with flags on top of its base."""
     from rl_training.cli.fields import field_values
-    from rl_training.config.searches.executors import named_executor
+    from rl_training.config.executors import named_executor
     from rl_training.config.searches.sweeps import resolve_sweep
     from rl_training.experiments.launching.sweeps import Sweep
 
@@ -89,6 +93,7 @@ def sweep_file(options: SweepOptions) -> ConfigFile:
 
 def dry_run(options: SweepOptions) -> int:
     """The trials, without starting them."""
+    from rl_training.cli.commands.many.estimates import many_runs
     from rl_training.cli.fields import field_values
     from rl_training.config.loading import resolve_config
     from rl_training.config.searches.sweeps import resolve_sweep, seeds_of, trials_of
@@ -101,17 +106,22 @@ def dry_run(options: SweepOptions) -> int:
     sweep = resolve_sweep(file.read(), file.path.parent)
     trials, seeds = trials_of(sweep), chosen_seeds(options) or list(seeds_of(sweep))
     overrides = field_values(options.fields.without("seed"))
+    first = resolve_config(sweep.base_config, {**overrides, **trials[0]})
+    check_name(first.config.name)
+    with stdout_for_the_result(options.json):
+        estimate = estimated(first, lambda cost: many_runs(first, cost, trials, seeds or [first.config.seed]))
     if options.json:
-        print_json({"base_config": sweep.base_config, "seeds": seeds, "trials": trials})
+        print_json({"base_config": sweep.base_config, "seeds": seeds, "trials": trials, "estimate": estimate})
         return 0
     count, jobs = len(trials) * (len(seeds) or 1), options.jobs or sweep.parallel_jobs or 1
     show(f"{bold('Plan')}  {len(trials)} trials x {len(seeds) or 1} seeds = {count} runs, {jobs} at a time")
     show(f"      on {sweep.base_config}, seeds {', '.join(map(str, seeds)) or 'of the base'}\n")
     keys = list(dict.fromkeys(key for trial in trials for key in trial))
-    cells = [[str(i), *(printable(str(trial.get(key, "-"))) for key in keys)] for i, trial in enumerate(trials)]
-    show(table(["trial", *keys], cells))
-    first = resolve_config(sweep.base_config, {**overrides, **trials[0]})
-    check_name(first.config.name)
+    shown = enumerate(trials[:SHOWN])
+    show(table(["trial", *keys], [[str(i), *(printable(str(row.get(key, "-"))) for key in keys)] for i, row in shown]))
+    if len(trials) > SHOWN:
+        show(f"... {len(trials) - SHOWN} more (--json has all)")
+    show_estimate(estimate)
     show(f"\n{bold('Config of trial 0')}\n{dump_mapping(public_config(first, Redactor())).rstrip()}")
     note("dry run: nothing was written")
     return 0

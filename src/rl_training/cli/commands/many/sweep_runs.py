@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_training.cli.output import note, print_json, printable, show, table
+from rl_training.cli.parser import UsageError
 from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
@@ -72,12 +73,13 @@ def run_scheduled(sweep: Sweep, flags: SweepFlags, *, as_json: bool) -> int:
     """Run a sweep whose scheduler decides which trials go on."""
     from rl_training.experiments.launching.executors import launch
     from rl_training.experiments.launching.group_display import make_view
-    from rl_training.experiments.launching.scheduling.asha import Asha
-    from rl_training.experiments.launching.scheduling.pbt import Population
+    from rl_training.experiments.launching.scheduling.making import make_scheduler
     from rl_training.experiments.launching.scheduling.scores import scheduler_config
 
+    if sweep.is_search:
+        raise UsageError(f"'{sweep.path}' is a search with a scheduler; go on with `rl tune --resume {sweep.path}`")
     config = scheduler_config(sweep.info.scheduler)
-    scheduler = Population(sweep, config) if config.type == "pbt" else Asha(sweep, config)
+    scheduler = make_scheduler(sweep, config)
     try:
         if scheduler.is_over():
             note("nothing to do: the scheduler has no trial left to go on with")
@@ -93,13 +95,18 @@ def run_scheduled(sweep: Sweep, flags: SweepFlags, *, as_json: bool) -> int:
             announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {sweep.path}"),
         )
         by_itself = runner.stopped_by is None and not runner.executor_is_gone
-        used, whole = scheduler.steps_used(), sum(sweep.total(member) for member in sweep.members)
         if config.type == "asha":
-            note(f"{used:,} env steps, {used / whole:.0%} of running every trial to its end")
+            note(steps_text(scheduler.steps_used(), sweep))
     finally:
         scheduler.close()
     failed = any(member.status in ("failed", "killed") for member in sweep.members)
     return finish(sweep, int(failed) if by_itself else runner.exit_code or 0, as_json=as_json)
+
+
+def steps_text(used: int, sweep: Sweep) -> str:
+    """What a scheduler has saved."""
+    whole = sum(sweep.total(member) for member in sweep.members)
+    return f"{used:,} env steps, {used / whole:.0%} of running every trial to its end"
 
 
 def finish(sweep: Sweep, exit_code: int, *, as_json: bool) -> int:

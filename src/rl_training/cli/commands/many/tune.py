@@ -6,15 +6,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from rl_training.cli.commands.many.planning import estimated, show_estimate
 from rl_training.cli.commands.many.seeds import chosen_seeds
+from rl_training.cli.commands.many.sweep_runs import steps_text
 from rl_training.cli.config_options import SHORT_FORMS, ConfigOptions, source_of
 from rl_training.cli.flags import executor_flag, json_flag, optional_argument, switch, text, trust_flag, whole
-from rl_training.cli.output import bold, note, print_json, printable, show, table
+from rl_training.cli.output import bold, note, print_json, printable, show, stdout_for_the_result, table
 from rl_training.cli.parser import Command, UsageError
 from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
+    from rl_training.config.searches.schedulers import SchedulerConfig
     from rl_training.config.searches.tuning import TuneConfig
+    from rl_training.experiments.launching.group_runner import GroupRunner
     from rl_training.experiments.launching.tuning import Tuning
 
 SHOWN = 10
@@ -54,8 +58,8 @@ def run(options: TuneOptions) -> int:
 
 def tune_config(options: TuneOptions) -> tuple[TuneConfig, str]:
     """The file that was named, with the flags of the search on top, and its text."""
+    from rl_training.config.executors import named_executor
     from rl_training.config.files import find_config
-    from rl_training.config.searches.executors import named_executor
     from rl_training.config.searches.tuning import resolve_tune
 
     named = source_of(options)
@@ -86,7 +90,7 @@ def new_tuning(config: TuneConfig, source: str, options: TuneOptions) -> Tuning:
 
 def named_tuning(options: TuneOptions) -> Tuning:
     """The search to continue; more trials may be asked for, nothing else changes."""
-    from rl_training.config.searches.executors import named_executor
+    from rl_training.config.executors import named_executor
     from rl_training.experiments.launching.tuning import Tuning
     from rl_training.types import RunError
 
@@ -118,13 +122,15 @@ def run_tuning(tuning: Tuning, executor: str | None) -> int:
     if not (tuning.sweep.planned_here or tuning.sweep.trusted or tuning.sweep.is_own):
         require_plain(config.executor, tuning.sweep, executor)
     waiting = tuning.resume()
+    tuning.sweep.executor_given = executor is not None
+    if config.scheduler is not None:
+        return run_scheduled(tuning, config.scheduler)
     left = config.num_trials - tuning.num_asked() + len(tuning.open)
     if left <= 0:
         note(f"nothing to do: {tuning.num_asked()} of {config.num_trials} trials are done; --trials asks for more")
         return 0
     tuning.sweep.require_consent(waiting)
-    tuning.sweep.executor_given = executor is not None
-    jobs = config.parallel_jobs or (1 if config.executor.type in ("local", "threads") else None)
+    jobs = jobs_of(config)
     words = f"{left} trials x up to {len(config.seeds)} seeds"
     runner = launch(
         tuning.sweep,
@@ -133,12 +139,53 @@ def run_tuning(tuning: Tuning, executor: str | None) -> int:
         Launch(config.executor, left if jobs is None else min(jobs, left), config.retries, tuning.feed),
         announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {tuning.sweep.path}"),
     )
+    return exit_code_of(runner)
+
+
+def run_scheduled(tuning: Tuning, how: SchedulerConfig) -> int:
+    """Run a search whose scheduler decides which of the suggested trials go on."""
+    from rl_training.experiments.launching.executors import Launch, launch
+    from rl_training.experiments.launching.group_display import make_view
+    from rl_training.experiments.launching.scheduling.making import make_scheduler
+    from rl_training.experiments.launching.scheduling.suggested import SuggestedTrials
+
+    config, sweep = tuning.config, tuning.sweep
+    scheduler = make_scheduler(sweep, how, SuggestedTrials(tuning))
+    try:
+        if scheduler.is_over():
+            more = "" if how.type == "pbt" else "; --trials asks for more"
+            note(f"nothing to do: the scheduler has no trial left to go on with{more}")
+            return 0
+        sweep.require_consent(sweep.members)
+        words = f"{config.num_trials} trials x {len(config.seeds)} seeds, scheduled by {how.type}"
+        runner = launch(
+            sweep,
+            [],
+            make_view,
+            Launch(config.executor, jobs_of(config), config.retries, scheduler.feed),
+            announce=lambda at_a_time: note(f"{words}, {at_a_time}, in {sweep.path}"),
+        )
+        if how.type == "asha" and sweep.members:
+            note(steps_text(scheduler.steps_used(), sweep))
+    finally:
+        scheduler.close()
+    return exit_code_of(runner)
+
+
+def jobs_of(config: TuneConfig) -> int | None:
+    """Runs at a time: one on this host, and as many as fit on a cluster, unless the user has said."""
+    return config.parallel_jobs or (1 if config.executor.type in ("local", "threads") else None)
+
+
+def exit_code_of(runner: GroupRunner) -> int:
+    """0 for a search that ended by itself, also if single trials failed."""
     ended_by_itself = runner.stopped_by is None and not runner.executor_is_gone
     return 0 if ended_by_itself else runner.exit_code or 0
 
 
 def dry_run(config: TuneConfig, options: TuneOptions) -> int:
     """The search, without starting it."""
+    from rl_training.cli.commands.many.estimates import search_runs
     from rl_training.cli.fields import field_values
     from rl_training.config.loading import resolve_config
     from rl_training.config.yaml_reader import dump_mapping
@@ -146,12 +193,17 @@ def dry_run(config: TuneConfig, options: TuneOptions) -> int:
     from rl_training.runs.names import check_name
     from rl_training.runs.redaction import Redactor
 
+    base = resolve_config(config.base_config, field_values(options.fields.without("seed")))
+    check_name(base.config.name)
+    with stdout_for_the_result(options.json):
+        estimate = estimated(base, lambda cost: search_runs(base, cost, config))
     if options.json:
-        print_json(asdict(config))
+        print_json({**asdict(config), "estimate": estimate})
         return 0
     show(f"{bold('Plan')}  {config.num_trials} trials x up to {len(config.seeds)} seeds on {config.base_config}")
+    ended_by = f"pruner {config.pruner}" if config.scheduler is None else f"scheduler {config.scheduler.type}"
     show(
-        f"      {config.sampler} with {config.pruner}, {config.parallel_jobs or 1} at a time, "
+        f"      {config.sampler} with {ended_by}, {config.parallel_jobs or 1} at a time, "
         f"{config.direction} the {config.aggregate} of {config.metric}\n"
     )
     rows = [
@@ -160,8 +212,7 @@ def dry_run(config: TuneConfig, options: TuneOptions) -> int:
     ]
     rows += [[key, printable(", ".join(map(str, values)))] for key, values in config.sweep.items()]
     show(table(["key", "values"], rows))
-    base = resolve_config(config.base_config, field_values(options.fields.without("seed")))
-    check_name(base.config.name)
+    show_estimate(estimate)
     show(f"\n{bold('Config of the base')}\n{dump_mapping(public_config(base, Redactor())).rstrip()}")
     note("dry run: nothing was written")
     return 0
@@ -194,18 +245,19 @@ def finish(tuning: Tuning, exit_code: int, options: TuneOptions) -> int:
 def results_text(tuning: Tuning, importance: dict[str, float]) -> str:
     """The best trials, the importance of each key, and what to type next."""
     trials = tuning.trials()
+    stage, num_stages = stages_of(tuning.config)
     keys = [*importance, *(key for key in tuning.space if key not in importance)]
     rows = [
         [
             "-" if trial["trial"] is None else str(trial["trial"]),
             trial["state"],
             number_text(trial["value"]),
-            f"{len(trial['scores'])}/{len(tuning.config.seeds)}",
+            f"{len(trial['scores'])}/{num_stages}",
             *(printable(f"{trial['values'].get(key, '-')}") for key in keys),
         ]
         for trial in trials[:SHOWN]
     ]
-    lines = [table(["trial", "state", tuning.config.aggregate, "seeds", *map(short, keys)], rows)]
+    lines = [table(["trial", "state", tuning.config.aggregate, stage, *map(short, keys)], rows)]
     if len(trials) > SHOWN:
         lines.append(f"... {len(trials) - SHOWN} more")
     states = [trial["state"] for trial in trials]
@@ -216,6 +268,14 @@ def results_text(tuning: Tuning, importance: dict[str, float]) -> str:
     lines.append(f"  search     {tuning.sweep.path}")
     lines.append(f"  next       rl tune --resume {tuning.sweep.path} --export-best best.yaml")
     return "\n".join(lines)
+
+
+def stages_of(config: TuneConfig) -> tuple[str, int]:
+    """What the scores of a trial are of, and how many a whole trial has."""
+    scheduler = config.scheduler
+    if scheduler is None:
+        return "seeds", len(config.seeds)
+    return ("rungs", scheduler.num_rungs) if scheduler.type == "asha" else ("intervals", scheduler.num_intervals)
 
 
 def short(key: str) -> str:

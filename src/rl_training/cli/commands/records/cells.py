@@ -19,6 +19,8 @@ def cell(key: Key, row: dict[str, Any]) -> str:
     value = key.of(row)
     if value is None or value == []:
         return "-"
+    if key.column == "env_steps" and value == 0 and (updates := (row.get("results") or {}).get("updates")):
+        return f"{updates:,} updates"  # an offline run steps no environment
     if isinstance(value, float):
         return number_text(value)
     if isinstance(value, int) and not isinstance(value, bool):

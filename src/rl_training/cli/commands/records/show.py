@@ -43,6 +43,7 @@ def show_many(found: SeedGroup | Sweep, *, as_json: bool) -> int:
     """A group or a sweep as it is now: the table and the statistics that its own command prints at the end."""
     from rl_training.cli.commands.many import seed_groups, sweep_runs
     from rl_training.experiments.analysis.group_summary import summarize
+    from rl_training.experiments.keeping.surroundings import mixture_text
     from rl_training.experiments.launching.groups import SeedGroup
     from rl_training.experiments.launching.sweeps import summarize_sweep
 
@@ -52,11 +53,23 @@ def show_many(found: SeedGroup | Sweep, *, as_json: bool) -> int:
     else:
         summary = summarize_sweep(found)
         lines = [sweep_runs.trials_table(summary["trials"]), sweep_runs.sweep_text(found)]
+    warning = mixture_text(found)
     if as_json:
-        print_json({"path": found.path.absolute(), **summary})
+        print_json({"path": found.path.absolute(), **summary, "warning": warning})
     else:
-        show("\n".join(lines))
+        show("\n".join([*lines, *([warning] if warning else [])]))
     return 0
+
+
+def agents_of(run: RunDir) -> list[str]:
+    """Who plays whom in a run of several agents, one line for each policy."""
+    from rl_training.runs.spaces import read_spaces
+    from rl_training.types import JointSpec
+
+    spaces = read_spaces(run.path)
+    if spaces is None or not isinstance(spaces[0], JointSpec):
+        return []
+    return [f"{name}: {', '.join(played.agents)}" for name, played in spaces[0].policies.items()]
 
 
 def run_text(run: RunDir, row: dict[str, Any]) -> str:
@@ -71,6 +84,9 @@ def run_text(run: RunDir, row: dict[str, Any]) -> str:
     ]
     lines = [bold(str(run.path))]
     lines += [f"  {name:<14}{cell(Key(name), row)}" for name in facts if row[name] not in (None, [])]
+    lines += [f"  {'agents':<14}{printable(line)}" for line in agents_of(run)]
+    if run.info().get("exact") is False:
+        lines.append("  exact         false: a resume or a repetition does not give the same bits")
     results = {k: v for k, v in row["results"].items() if isinstance(v, int | float) and not k.startswith(CLOCK_KEYS)}
     if results:
         lines += ["", bold("results")]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rl_training.cli.commands.runs.eval import read_checkpoint
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
     allow_changed_config_flag,
     argument,
-    converted,
+    checkpoint_flag,
     json_flag,
     output_dir_flag,
     text,
@@ -18,23 +17,14 @@ from rl_training.cli.flags import (
     whole,
 )
 from rl_training.cli.output import print_json, show, stdout_for_the_result
-from rl_training.cli.parser import Command, UsageError
-from rl_training.cli.targets import find_target
-
-if TYPE_CHECKING:
-    pass
+from rl_training.cli.parser import Command
+from rl_training.cli.targets import find_one_run
 
 
 @dataclass(frozen=True, kw_only=True)
 class DreamOptions:
     run: str = argument(values="runs")
-    checkpoint: int | str = converted(
-        read_checkpoint,
-        read_checkpoint("latest"),
-        "latest, best, or the env steps of a saved one (default latest)",
-        "WHICH",
-        values="checkpoints",
-    )
+    checkpoint: int | str = checkpoint_flag()
     context: int = whole("observations that the model sees first (default 5)", low=1, default=5)
     steps: int = whole("steps that it foresees then (default 15)", low=1, default=15)
     samples: int = whole("samples of the future, for the spread in plots (default 16)", low=1, default=16)
@@ -47,11 +37,8 @@ class DreamOptions:
 
 
 def run(options: DreamOptions) -> int:
-    from rl_training.runs.directory import RunDir
 
-    target = find_target(options.run, options.output_dir)
-    if not isinstance(target, RunDir):
-        raise UsageError("rl dream takes one run, not a group or a sweep")
+    target = find_one_run(options.run, options.output_dir, "dream")
     with stdout_for_the_result(options.json):
         record = dreamt(target, options)
     if options.json:

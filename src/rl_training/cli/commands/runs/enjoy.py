@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rl_training.cli.commands.runs.eval import read_checkpoint
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
     allow_changed_config_flag,
     argument,
-    converted,
+    checkpoint_flag,
     json_flag,
     output_dir_flag,
     switch,
@@ -20,20 +19,14 @@ from rl_training.cli.flags import (
 )
 from rl_training.cli.output import print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
-from rl_training.cli.targets import find_target
+from rl_training.cli.targets import find_one_run
 from rl_training.system.formatting import number_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnjoyOptions:
     run: str = argument(values="runs")
-    checkpoint: int | str = converted(
-        read_checkpoint,
-        read_checkpoint("latest"),
-        "latest, best, or the env steps of a saved one (default latest)",
-        "WHICH",
-        values="checkpoints",
-    )
+    checkpoint: int | str = checkpoint_flag()
     episodes: int = whole("episodes to play; a video has the first of them (default 1)", low=1, default=1)
     seed: int | None = whole("seed of the episodes (default: the run's own)", "S")
     stochastic: bool = switch("sample actions instead of taking the most likely one")
@@ -47,13 +40,10 @@ class EnjoyOptions:
 
 def run(options: EnjoyOptions) -> int:
     from rl_training.envs.preprocessing.rendering import has_screen
-    from rl_training.runs.directory import RunDir
 
     if options.window and options.video:
         raise UsageError("--window and --video exclude each other: an environment draws into one of them")
-    target = find_target(options.run, options.output_dir)
-    if not isinstance(target, RunDir):
-        raise UsageError("rl enjoy takes one run, not a group or a sweep")
+    target = find_one_run(options.run, options.output_dir, "enjoy")
     window = options.window or (not options.video and has_screen())
     with stdout_for_the_result(options.json):
         record = played(target, options, window=window)

@@ -9,10 +9,11 @@ from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
     allow_changed_config_flag,
     argument,
-    converted,
+    checkpoint_flag,
     json_flag,
     output_dir_flag,
     switch,
+    text,
     text_or_switch,
     trust_flag,
     whole,
@@ -30,28 +31,18 @@ OPEN_LOOP = "open_loop_error_"
 """Errors of a model's predictions so many steps ahead, where the algorithm is `dynamics`."""
 
 
-def read_checkpoint(typed: str) -> int | str:
-    """`latest`, `best` or a number of env steps."""
-    if typed not in ("latest", "best") and not typed.isdecimal():
-        raise UsageError(f"--checkpoint is latest, best or a number of env steps, not '{typed}'")
-    return int(typed) if typed.isdecimal() else typed
-
-
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions:
     run: str = argument(values="runs")
-    checkpoint: int | str = converted(
-        read_checkpoint,
-        read_checkpoint("latest"),
-        "latest, best, or the env steps of a saved one (default latest)",
-        "WHICH",
-        values="checkpoints",
-    )
+    checkpoint: int | str = checkpoint_flag()
     episodes: int = whole("episodes to play (default 100)", low=1, default=100)
     seed: int | None = whole("seed of the episodes (default: the run's own)", "S")
     stochastic: bool = switch("sample actions instead of taking the most likely one")
     num_envs: int | None = whole("environments stepped side by side; changes the speed, not the result", low=1)
     video: str | bool = text_or_switch("record an episode, into DIR or the run's videos/", "[DIR]")
+    opponent: str | None = text(
+        "games: play against random, another rule, rule:module:function or a RUN, from every seat in turn", "WHO"
+    )
     trust_plugins: bool = trust_flag()
     allow_changed_config: bool = allow_changed_config_flag()
     output_dir: str | None = output_dir_flag()
@@ -68,6 +59,8 @@ def run(options: EvalOptions) -> int:
             f"a sweep is not evaluated as a whole; name one of its runs ('rl list sweep={target.info.id}')"
         )
 
+    opponent = opponent_path(options.opponent, options.output_dir)
+
     def play(path: Path, video: str | Path | None) -> dict[str, Any]:
         from rl_training.eval import evaluate
 
@@ -79,6 +72,7 @@ def run(options: EvalOptions) -> int:
             stochastic=options.stochastic,
             num_envs=options.num_envs,
             video=video,
+            opponent=opponent,
             trust_plugins=options.trust_plugins,
             allow_changed_config=options.allow_changed_config,
         )
@@ -95,6 +89,23 @@ def run(options: EvalOptions) -> int:
     else:
         show(score_text(result))
     return 0
+
+
+def opponent_path(named: str | None, output_dir: str | None) -> str | None:
+    """An opponent as `evaluate` takes it: the name of a rule as it is, the path of a run that was named."""
+    from rl_training.registry import rules
+    from rl_training.runs.directory import RunDir
+
+    if named is None or rules.is_rule(named):
+        return named
+    try:
+        target = find_target(named, output_dir)
+    except UsageError as error:
+        known = f"{', '.join(rules.names())}, rule:package.module:function"
+        raise UsageError(f"--opponent '{named}' is neither a rule ({known}) nor a run: {error}") from error
+    if not isinstance(target, RunDir):
+        raise UsageError(f"--opponent takes one run, and '{named}' is a group or a sweep")
+    return str(target.path)
 
 
 def score_text(result: dict[str, Any]) -> str:
@@ -114,7 +125,36 @@ def score_text(result: dict[str, Any]) -> str:
             for name, value in result.items()
             if name.startswith(OPEN_LOOP)
         )
+        + "".join(
+            f"\n{name.removesuffix('/return_mean').replace('_', ' ')} {number_text(value)}"
+            for name, value in result.items()
+            if name == "team_return" or name.endswith("/return_mean")
+        )
+        + match_text(result)
         + (f"\nvideo {result['video']}" if "video" in result else "")
+    )
+
+
+def match_text(result: dict[str, Any]) -> str:
+    """Wins, draws and losses against an opponent, in all and from each seat; nothing where there was none."""
+    if "opponent" not in result:
+        return ""
+    lines = [tally_text(f"against {result['opponent']}", result)]
+    lines += [tally_text(f"  as {name}", tally) for name, tally in result["seats"].items()]
+    if "exploitability" in result:
+        first, second = (result["best_response"][f"moving_{order}"] for order in ("first", "second"))
+        lines.append(
+            f"exploitability {result['exploitability']:.4f}  (the best response earns {first:.4f} moving first, "
+            f"{second:.4f} moving second)"
+        )
+    return "".join(f"\n{line}" for line in lines)
+
+
+def tally_text(who: str, tally: dict[str, Any]) -> str:
+    low, high = tally["win_interval"]
+    return (
+        f"{who}: {tally['wins']} wins, {tally['draws']} draws, {tally['losses']} losses in {tally['games']} games  "
+        f"(score {tally['score']:.3f}, wins {100 * low:.1f} to {100 * high:.1f} %)"
     )
 
 
@@ -124,6 +164,10 @@ COMMAND = Command(
     usage="RUN|GROUP [flags]",
     options=EvalOptions,
     run=run,
-    examples=("rl eval latest", "rl eval runs/ppo__CartPole-v1__seed0__20260101-120000 --checkpoint best --video"),
+    examples=(
+        "rl eval latest",
+        "rl eval latest --opponent random --episodes 1000",
+        "rl eval runs/ppo__CartPole-v1__seed0__20260101-120000 --checkpoint best --video",
+    ),
     notes=TARGETS,
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rl_training.cli.commands.runs.eval import read_checkpoint
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
     allow_changed_config_flag,
     argument,
+    checkpoint_flag,
     converted,
     json_flag,
     output_dir_flag,
@@ -19,7 +19,7 @@ from rl_training.cli.flags import (
 )
 from rl_training.cli.output import print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
-from rl_training.cli.targets import find_target
+from rl_training.cli.targets import find_one_run
 from rl_training.system.formatting import number_text
 
 KINDS = ("onnx", "numpy", "torch", "bundle")
@@ -38,13 +38,7 @@ class ExportPolicyOptions:
     format: str = converted(
         read_kind, "onnx", "onnx, numpy, torch or bundle, a folder to publish (default onnx)", "KIND"
     )
-    checkpoint: int | str = converted(
-        read_checkpoint,
-        read_checkpoint("latest"),
-        "latest, best, or the env steps of a saved one (default latest)",
-        "WHICH",
-        values="checkpoints",
-    )
+    checkpoint: int | str = checkpoint_flag()
     output: str | None = text("folder, or file of that name (default: export/ of the run)", "PATH")
     episodes: int | None = whole(
         "episodes of the check (default: as the run's evaluations), or of a bundle's scores (100)", low=1
@@ -56,11 +50,8 @@ class ExportPolicyOptions:
 
 
 def run(options: ExportPolicyOptions) -> int:
-    from rl_training.runs.directory import RunDir
 
-    target = find_target(options.run, options.output_dir)
-    if not isinstance(target, RunDir):
-        raise UsageError("rl export-policy takes one run, not a group or a sweep")
+    target = find_one_run(options.run, options.output_dir, "export-policy")
     with stdout_for_the_result(options.json):
         record = exported(target, options)
     if options.json:

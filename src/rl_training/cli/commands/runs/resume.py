@@ -18,6 +18,7 @@ from rl_training.cli.output import print_json, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
 from rl_training.cli.targets import find_target
 from rl_training.system.imports import without_collections
+from rl_training.system.launch import leads
 
 if TYPE_CHECKING:
     from rl_training.experiments.launching.membership import Membership
@@ -35,6 +36,7 @@ TARGETS = (
 class ResumeOptions:
     run: str = argument(values="runs")
     total_timesteps: int | None = whole("train to this many env steps instead of the run's own budget", low=1)
+    runners: int | None = whole("runners of a run with env.collector: ray, from now on", low=1)
     jobs: int | None = whole("runs at a time of a group (default: as it was started)", low=1)
     executor: str | None = executor_flag()
     trust_plugins: bool = trust_flag()
@@ -54,6 +56,8 @@ def run(options: ResumeOptions) -> int:
         return resume_run(target, options, member)
     if options.allow_changed_config:
         raise UsageError("--allow-changed-config is for one run; resume the runs that were changed one by one")
+    if options.runners is not None:
+        raise UsageError("--runners is for one run; resume the runs one by one")
     target.trusted = options.trust_plugins
     if isinstance(target, Sweep):
         from rl_training.cli.commands.many.sweep_runs import resume_sweep
@@ -85,6 +89,7 @@ def resume_run(run: RunDir, options: ResumeOptions, member: Membership | None = 
         result = resume(
             run.path,
             total_timesteps=options.total_timesteps,
+            runners=options.runners,
             allow_changed_config=options.allow_changed_config,
             trust_plugins=options.trust_plugins,
             consent=consent,
@@ -95,7 +100,7 @@ def resume_run(run: RunDir, options: ResumeOptions, member: Membership | None = 
 
 def finish(result: TrainResult, *, as_json: bool) -> int:
     """Print the result of a training where JSON is wanted (the trainer has told the rest); returns the exit code."""
-    if as_json:
+    if as_json and leads():
         print_json(
             {
                 "run": result.run_dir,

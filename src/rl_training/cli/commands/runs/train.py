@@ -18,15 +18,21 @@ from rl_training.cli.flags import (
     text,
     whole,
 )
-from rl_training.cli.output import bold, entry_name, entry_text, note, print_json, show, stdout_for_the_result
+from rl_training.cli.output import bold, note, print_json, show, show_entries, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
 from rl_training.system.imports import without_collections
+from rl_training.system.launch import launched, leads
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rl_training.config.executors import ExecutorConfig
     from rl_training.config.loading import ResolvedConfig
 
 RESUME_FLAGS = ("resume", "json", "jobs", "executor", "allow-changed-config", "trust-plugins")
 """Flags that go with `--resume`, besides the budget and the folder."""
+ONLINE_SHARE = 0.5
+"""Share of a batch that is from the environment, where an offline run goes on there."""
 DEBUG_ROLLOUTS = 4
 DEBUG_EPISODES = 2
 DEFAULT_BLOCK = 256
@@ -46,6 +52,9 @@ class TrainOptions(ConfigOptions):
         "RUN[:STEP]",
         section=LOOK,
         values="runs",
+    )
+    init_policy_only: bool = switch(
+        "with --init-from an offline run: take its policy alone, not its critics and optimisers", section=LOOK
     )
     auto_resume: bool = switch(
         "go on with the run of this config, if there is an unfinished one; nothing to do if it is finished",
@@ -72,7 +81,9 @@ def run(options: TrainOptions) -> int:
     seeds = chosen_seeds(options)
     if seeds:
         options = replace(options, fields=options.fields.with_text("seed", str(seeds[0])))
-    resolved = resolved_config(options)
+    if len(seeds) > 1 and launched().ranks > 1:
+        raise UsageError("torchrun trains one run with several processes; start it for one seed at a time")
+    resolved = settled(options)
     check_name(resolved.config.name)
     check_init_from(options.init_from, resolved.config.output_dir)
     if options.debug:
@@ -82,6 +93,8 @@ def run(options: TrainOptions) -> int:
     if options.auto_resume and (code := resumed(resolved, seeds, options)) is not None:
         return code
     if len(seeds) > 1:
+        if options.init_policy_only:
+            raise UsageError("--init-policy-only is for one run at a time")
         return train_seeds(resolved, seeds, options)
     for flag, value in (("jobs", options.jobs), ("executor", options.executor)):
         if value is not None:
@@ -94,6 +107,7 @@ def run(options: TrainOptions) -> int:
             result = train(
                 resolved,
                 init_from=options.init_from,
+                init_policy_only=options.init_policy_only,
                 source=resolved.text if member is None else member.source,
                 argv=options.words,
                 group=None if member is None else member.group,
@@ -104,31 +118,74 @@ def run(options: TrainOptions) -> int:
     return finish(result, as_json=options.json)
 
 
+def settled(options: TrainOptions) -> ResolvedConfig:
+    """The config of the flags: an offline run that goes on in an environment takes half of its batches from there, and
+    a config that names no environment has that of its dataset."""
+    if options.init_policy_only and options.init_from is None:
+        raise UsageError("--init-policy-only goes with --init-from RUN")
+    budget = "training.total_timesteps"
+    if options.init_from is not None and budget in options.fields.texts:
+        fields = options.fields
+        if is_offline(resolved_config(replace(options, fields=fields.without(budget))).config.algo):
+            usual = {"dataset.online_share": str(ONLINE_SHARE), "training.total_updates": "null"}
+            for path, text in usual.items():
+                fields = fields.with_text(path, fields.texts.get(path, text))
+            options = replace(options, fields=fields)
+    resolved = resolved_config(options)
+    if is_offline(resolved.config.algo):
+        from rl_training.data.datasets.environment import with_environment
+
+        resolved = with_environment(resolved)
+    return resolved
+
+
+def is_offline(algo: str) -> bool:
+    from rl_training.config.schema import builtin_spec
+
+    spec = builtin_spec(algo)
+    return spec is not None and spec.kind == "offline"
+
+
 def resumed(resolved: ResolvedConfig, seeds: list[int], options: TrainOptions) -> int | None:
     """The exit code of an earlier start of this command that is finished, or was gone on with; None to start anew."""
-    from rl_training.experiments.launching.auto_resume import earlier_group, earlier_run
+    from rl_training.experiments.launching.auto_resume import earlier_start
 
     if options.debug:
         raise UsageError("--auto-resume goes on with a run; --debug makes a short one of its own")
-    many = len(seeds) > 1
-    earlier = earlier_group(resolved, seeds, options.init_from) if many else earlier_run(resolved, options.init_from)
+    earlier = earlier_start(resolved, seeds, options.init_from)
     if earlier is None:
         return None
     if earlier.is_finished:
-        note(f"nothing to do: '{earlier.found.path}' has this config and is finished")
-        if options.json:
-            print_json({"run": earlier.found.path.absolute(), "stop_reason": "already finished", "exit_code": 0})
+        if leads():
+            note(f"nothing to do: '{earlier.path}' has this config and is finished")
+        if options.json and leads():
+            print_json({"run": earlier.path.absolute(), "stop_reason": "already finished", "exit_code": 0})
         return 0
-    note(f"going on with '{earlier.found.path}'")
+    if leads():
+        note(f"going on with '{earlier.path}'")
+    if len(seeds) > 1:
+        take_executor(earlier.path, resolved.config.executor)
     return resume_command(
-        ResumeOptions(run=str(earlier.found.path), jobs=options.jobs, executor=options.executor, json=options.json)
+        ResumeOptions(run=str(earlier.path), jobs=options.jobs, executor=options.executor, json=options.json)
     )
+
+
+def take_executor(path: Path, executor: ExecutorConfig) -> None:
+    """Let an earlier group go on where the config says now, if it says something."""
+    from rl_training.config.executors import ExecutorConfig
+    from rl_training.experiments.launching.groups import SeedGroup
+
+    if executor != ExecutorConfig():
+        group = SeedGroup.open(path)
+        with group.lock():
+            group.record_executor(executor)
+            group.save()
 
 
 def train_seeds(resolved: ResolvedConfig, seeds: list[int], options: TrainOptions) -> int:
     """Train a group: one run per seed."""
     from rl_training.cli.commands.many.seed_groups import run_group
-    from rl_training.config.searches.executors import named_executor
+    from rl_training.config.executors import named_executor
     from rl_training.experiments.launching.groups import SeedGroup
     from rl_training.experiments.launching.member_threads import for_many
 
@@ -142,7 +199,7 @@ def train_seeds(resolved: ResolvedConfig, seeds: list[int], options: TrainOption
         source=resolved.text,
         jobs=options.jobs,
         init_from=options.init_from,
-        executor=None if options.executor is None else named_executor(options.executor),
+        executor=None if options.executor is None else named_executor(options.executor, resolved.config.executor),
     )
     with group.lock():
         return run_group(group, options.jobs, executor=options.executor, as_json=options.json)
@@ -232,9 +289,8 @@ def dry_run(resolved: ResolvedConfig, seeds: list[int], *, as_json: bool) -> int
         return 0
     show(bold("Plan" if len(seeds) < 2 else f"Plan of each of {len(seeds)} runs"))
     which = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {cfg.seed}"
-    show(f"  {'run':<12}  {cfg.algo} on {cfg.env_id}, {which}, backend {cfg.backend}, into {cfg.output_dir}")
-    for key, value in cost.items():
-        show(f"  {entry_name(key):<12}  {entry_text(key, value)}")
+    run = f"{cfg.algo} on {cfg.env_id}, {which}, backend {cfg.backend}, into {cfg.output_dir}"
+    show_entries({"run": run, **cost})
     show(f"\n{bold('Config')}\n{dump_mapping(public).rstrip()}")
     note("dry run: nothing was written")
     return 0

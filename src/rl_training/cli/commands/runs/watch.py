@@ -65,15 +65,25 @@ def show_once(watcher: Watcher, *, as_json: bool) -> int:
     if as_json:
         print_json(
             [
-                {"run": path, "status": one.status, "total_timesteps": one.total, **one.progress, "alerts": one.alerts}
+                {
+                    "run": path,
+                    "status": one.status,
+                    "where": one.where,
+                    "total_timesteps": one.total,
+                    **one.progress,
+                    "alerts": one.alerts,
+                }
                 for path, one in watcher.watched.items()
             ]
         )
         return 0
     from rl_training.experiments.keeping.watch import alert_text
+    from rl_training.experiments.launching.group_display import WHERE
 
-    rows = [[printable(cell) for cell in row.cells()[:4]] for row in watcher.rows()]
-    show(table(["run", "status", "env steps", "return"], rows) if rows else "no run is running")
+    found = watcher.rows()
+    elsewhere = [WHERE] if any(row.where for row in found) else []
+    rows = [[printable(cell) for cell in [*row.cells()[:4], *([row.where] if elsewhere else [])]] for row in found]
+    show(table(["run", "status", "env steps", "return", *elsewhere], rows) if rows else "no run is running")
     for path, one in watcher.watched.items():
         for alert in one.alerts:
             show(printable(f"{path.name}: {alert_text(alert)}"))

@@ -1,4 +1,4 @@
-"""`Asha`: asynchronous successive halving of the trials of a sweep (Li et al. 2020, arXiv:1810.05934).
+"""`Asha`: asynchronous successive halving of the trials of a sweep or search (Li et al. 2020, arXiv:1810.05934).
 
 A trial trains to the first rung, saves and pauses. Of the trials with a score at a rung the best share goes on to the
 next one; a free slot takes such a promotion first, from the highest rung down, and a new trial only if there is none.
@@ -19,6 +19,7 @@ from rl_training.config.searches.schedulers import SchedulerConfig
 from rl_training.experiments.launching.group_runner import GroupRunner
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.scheduling.scores import score_of
+from rl_training.experiments.launching.scheduling.trials import ListedTrials, TrialSource
 from rl_training.experiments.launching.sweeps import Sweep
 from rl_training.system.json_lines import AppendFile, read_rows
 
@@ -65,17 +66,18 @@ class Rungs:
 
 
 class Asha:
-    """Gives a `GroupRunner` the members to run next."""
+    """Gives a `GroupRunner` the members to run next: of the trials of the sweep, then of those that `source` adds."""
 
-    def __init__(self, sweep: Sweep, config: SchedulerConfig) -> None:
+    def __init__(self, sweep: Sweep, config: SchedulerConfig, source: TrialSource | None = None) -> None:
         self.sweep = sweep
         self.config = config
+        self.source = source or ListedTrials()
         self.rungs = Rungs(config.num_rungs, config.reduction)
         self._members: dict[int, list[Member]] = {}
         for member in sweep.members:
             self._members.setdefault(member.trial or 0, []).append(member)
         for row in read_rows(sweep.path / FILE):
-            self.rungs.add(int(row["trial"]), int(row["rung"]), FAILED if row["score"] is None else float(row["score"]))
+            self._note(int(row["trial"]), int(row["rung"]), None if row["score"] is None else float(row["score"]))
         self._file = AppendFile(sweep.path / FILE)
         self.running: dict[int, int] = {}
         """Trials that run, and the rung they run to."""
@@ -111,7 +113,7 @@ class Asha:
 
     def is_over(self) -> bool:
         """Whether nothing is left to run."""
-        return not self.running and self._next_job() is None
+        return not self.running and self._known_job() is None and not self.source.has_further()
 
     def steps_used(self) -> int:
         """Env steps of all trials together."""
@@ -119,7 +121,18 @@ class Asha:
         return sum(int(row.get("env_steps") or 0) for row in metrics)
 
     def _next_job(self) -> tuple[int, int] | None:
-        """The trial to run next, and the rung to which; changes nothing."""
+        """The trial to run next, and the rung to which; a trial that was not there before if none of them is left."""
+        if (known := self._known_job()) is not None:
+            return known
+        members = self.source.further()
+        if not members:
+            return None
+        trial = members[0].trial or 0
+        self._members[trial] = members
+        return trial, 0
+
+    def _known_job(self) -> tuple[int, int] | None:
+        """The next of the trials that the sweep has; changes nothing."""
         if (found := self.rungs.promotable()) is not None:
             return found
         begun = set(self.rungs.scores[0]) | set(self.running)
@@ -137,12 +150,15 @@ class Asha:
         is_whole = all(reached) and len(known) == len(members)
         if not is_whole and any(member.status == "stopped" for member in members):
             return  # stopped by the user: it goes on to this rung when the sweep is resumed
-        score = sum(known) / len(known) if is_whole else FAILED
+        score = self.source.combined(known) if is_whole else None
         del self.running[trial]
-        self.rungs.add(trial, rung, score)
-        row = {"trial": trial, "rung": rung, "score": score if score > FAILED else None}
-        self._file.append(json.dumps(row).encode() + b"\n")
+        self._file.append(json.dumps({"trial": trial, "rung": rung, "score": score}).encode() + b"\n")
         self._file.sync()
+        self._note(trial, rung, score)
+
+    def _note(self, trial: int, rung: int, score: float | None) -> None:
+        self.rungs.add(trial, rung, FAILED if score is None else score)
+        self.source.told(trial, rung, score, is_last=rung == self.config.num_rungs - 1)
 
     def _has_reached(self, member: Member, steps: int) -> bool:
         """A run that has solved its task before the rung counts as well."""

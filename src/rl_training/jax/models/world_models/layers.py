@@ -1,7 +1,8 @@
 """RMS norm, normed and block-linear layers as pure functions on flat dicts of arrays.
 
 Parameters have the names of the torch twin's and are drawn from the same NumPy generator in the same order; matrices of
-linear layers are the torch ones transposed.
+linear layers are the torch ones transposed. NumPy arrays are computed in NumPy, which is what acting for a few
+environments wants.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from rl_training.jax.models.layers import Params
+from rl_training.jax.models.layers import Params, exact_sigmoid, library
 from rl_training.numerics.initial_weights import truncated_normal
+from rl_training.types import ConfigError
 
 RMS_EPS = 1e-4
 """Added to the mean square, as in DreamerV3."""
@@ -58,6 +59,8 @@ def normed_mlp_init(
 
 def block_linear_init(rng: np.random.Generator, inputs: int, outputs: int, blocks: int) -> Params:
     """Weights (G, inputs / G, outputs / G), with the whole input as fan-in, and zero bias."""
+    if inputs % blocks or outputs % blocks:
+        raise ConfigError(f"{blocks} blocks divide neither or only one of {inputs} inputs and {outputs} outputs")
     shape = (blocks, inputs // blocks, outputs // blocks)
     return {"weight": truncated_normal(rng, shape, inputs), "bias": np.zeros(outputs, np.float32)}
 
@@ -65,9 +68,21 @@ def block_linear_init(rng: np.random.Generator, inputs: int, outputs: int, block
 # -- computation ------------------------------------------------------------------------------------------------------
 
 
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return exact_sigmoid(x) if isinstance(x, np.ndarray) else jax.nn.sigmoid(x)
+
+
+def silu(x: Any) -> Any:
+    """x sigmoid(x)."""
+    return x * exact_sigmoid(x) if isinstance(x, np.ndarray) else jax.nn.silu(x)
+
+
 def rms_norm(x: Any, scale: Any) -> Any:
     """x / sqrt(mean(x^2) + 1e-4) over the last axis, times a scale."""
-    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + RMS_EPS) * scale
+    mean_square = library(x).square(x).mean(-1, keepdims=True) + RMS_EPS
+    inverse = 1.0 / np.sqrt(mean_square) if isinstance(x, np.ndarray) else jax.lax.rsqrt(mean_square)
+    return x * inverse * scale
 
 
 def dense(params: Params, x: Any) -> Any:
@@ -76,7 +91,7 @@ def dense(params: Params, x: Any) -> Any:
 
 def normed_layer(params: Params, x: Any) -> Any:
     """Linear, RMS norm, SiLU."""
-    return jax.nn.silu(rms_norm(dense(part(params, "linear"), x), params["norm.scale"]))
+    return silu(rms_norm(dense(part(params, "linear"), x), params["norm.scale"]))
 
 
 def normed_mlp(params: Params, x: Any) -> Any:
@@ -94,7 +109,7 @@ def block_product(x: Any, weight: Any) -> Any:
     if blocks == 1:
         return x @ weight[0]
     grouped = x.reshape(len(x), blocks, inputs).transpose(1, 0, 2)
-    return jnp.einsum("gbi,gio->gbo", grouped, weight).transpose(1, 0, 2).reshape(len(x), -1)
+    return library(x).matmul(grouped, weight).transpose(1, 0, 2).reshape(len(x), -1)
 
 
 def block_linear(params: Params, x: Any) -> Any:

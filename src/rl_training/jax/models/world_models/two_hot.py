@@ -7,10 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rl_training.jax.models.layers import library
+
 
 def symlog(x: Any) -> Any:
     """sign(x) log(1 + |x|)."""
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+    xp = library(x)
+    return xp.sign(x) * xp.log1p(xp.abs(x))
 
 
 def symexp(x: Any) -> Any:
@@ -20,6 +23,7 @@ def symexp(x: Any) -> Any:
 
 def neighbours(values: Any, bins: Any) -> tuple[Any, Any, Any]:
     """The two bins around each value, and the share of the upper one; beyond the outermost bins it is all theirs."""
+    bins = jnp.asarray(bins)  # an array of NumPy cannot be indexed by traced numbers
     inside = jnp.clip(values, bins[0], bins[-1])
     upper = jnp.clip(jnp.searchsorted(bins, inside), 1, len(bins) - 1)
     lower = upper - 1

@@ -1,4 +1,4 @@
-"""`executor:` of sweep and tuning files: where runs are started, and what each of them may use."""
+"""`executor:` of configs, sweep and tuning files: where several runs are started, and what each of them may use."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rl_training.config.schema import SECTION
-from rl_training.hparams.base import Json, check_range
+from rl_training.hparams.base import STRICT, Json, check_range
+from rl_training.registry import did_you_mean
 from rl_training.types import ConfigError
 
 BUILT_IN = ("local", "threads", "slurm", "ray")
@@ -17,9 +17,10 @@ ADDRESSES = ("ray",)
 
 @dataclass(frozen=True)
 class ExecutorConfig:
-    """Where the runs of a group, a sweep or a search are started. It changes no result and is no part of a config."""
+    """Where the runs of a group, a sweep or a search are started; a name alone, such as ray or ray:HOST:PORT, takes the
+    defaults. It changes no result: it is neither hashed nor sealed, and a resume may name another one."""
 
-    __pydantic_config__ = SECTION
+    __pydantic_config__ = STRICT
 
     type: str = "local"
     """Executor: local (processes of this host; compiled runs as threads), threads, slurm, ray, or `package.module:attr`
@@ -55,6 +56,7 @@ class ExecutorConfig:
         if self.type not in BUILT_IN and ":" not in self.type:
             raise ConfigError(
                 f"type must be {', '.join(BUILT_IN)}, or 'package.module:Name' of your own, not '{self.type[:80]}'"
+                f"{did_you_mean(self.type[:80], BUILT_IN)}"
             )
         if self.address is not None and self.type in BUILT_IN and self.type not in ADDRESSES:
             raise ConfigError(f"address is for the executor ray, not for {self.type}")
@@ -76,7 +78,7 @@ def named_executor(text: str, config: ExecutorConfig | None = None) -> ExecutorC
 
 
 def executor_section(text: str) -> dict[str, Any]:
-    """A flag's text as the fields it sets."""
+    """The name of an executor as the fields it sets."""
     kind, _, address = text.partition(":")
     if kind not in ADDRESSES:
         return {"type": text}

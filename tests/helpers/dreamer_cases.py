@@ -25,9 +25,13 @@ IMAGE = BoxSpec(np.zeros((16, 16, 1), np.uint8), np.full((16, 16, 1), 255, np.ui
 
 
 def small(observation: SpaceSpec | None = None, action: SpaceSpec | None = None, **given: Any) -> Dreamer:
-    hp = {"batch_size": B, "sequence_length": T, "imagine_horizon": 3, "size": "custom", "custom": SMALL, **given}
     spaces = box(3) if observation is None else observation, DiscreteSpec(2) if action is None else action
-    return Dreamer(BuildContext(*spaces, streams=Streams(0)), DreamerConfig(**hp))
+    return Dreamer(BuildContext(*spaces, streams=Streams(0)), small_config(**given))
+
+
+def small_config(**given: Any) -> DreamerConfig:
+    hp = {"batch_size": B, "sequence_length": T, "imagine_horizon": 3, "size": "custom", "custom": SMALL, **given}
+    return DreamerConfig(**hp)
 
 
 def observations(space: SpaceSpec, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

@@ -1,0 +1,1 @@
+"""Algorithms for several agents: the team that plays an environment, IPPO and MAPPO, value mixing (VDN, QMIX)."""

@@ -1,0 +1,1 @@
+"""Assembly of runs with several agents: teams, games and their matches."""

@@ -1,0 +1,1 @@
+"""Config sections of runs with several agents: who plays whom, and leagues."""

@@ -1,0 +1,42 @@
+"""Players that follow a rule: random, perfect tic-tac-toe, and a look-ahead of one move for connect four.
+
+A rule is a function (observation, mask, rng) -> action. The observation is that of the agent whose turn it is, without
+its action mask, which is an array of 0 and 1 per action or None; every random number comes from `rng`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rl_training.envs.games.connect_four import COLUMNS, ROWS, runs_through
+from rl_training.envs.games.solution import optimal_moves
+from rl_training.types import Array, EnvError
+
+
+def random(observation: Any, mask: Array | None, rng: np.random.Generator) -> int:
+    """Every legal move with the same probability."""
+    if mask is None:
+        raise EnvError("the rule 'random' draws among legal moves, and this game has no action mask")
+    legal = np.flatnonzero(mask)
+    return int(legal[rng.integers(len(legal))])
+
+
+def perfect_tictactoe(observation: Array, mask: Array | None, rng: np.random.Generator) -> int:
+    """Every move that keeps the value of the position (a win, else a draw) with the same probability."""
+    own, other = observation[..., 0].reshape(9), observation[..., 1].reshape(9)
+    moves = optimal_moves(tuple((own - other).tolist()))
+    return moves[int(rng.integers(len(moves)))]
+
+
+def connect_four_lookahead(observation: Array, mask: Array | None, rng: np.random.Generator) -> int:
+    """Wins if it can, blocks if it must, else plays any legal move with the same probability."""
+    own, other = observation[..., 0].tolist(), observation[..., 1].tolist()
+    filled = observation.sum((0, 2)).tolist()
+    legal = [column for column in range(COLUMNS) if filled[column] < ROWS]
+    for pieces in (own, other):
+        hits = [column for column in legal if runs_through(pieces, ROWS - 1 - filled[column], column)]
+        if hits:
+            return hits[int(rng.integers(len(hits)))]
+    return legal[int(rng.integers(len(legal)))]

@@ -1,0 +1,1 @@
+"""Algorithms that learn a world model in JAX: the twins of `rl_training.algorithms.world_models`."""

@@ -1,0 +1,1 @@
+"""Leagues: the opponents of a game, their ratings, and matches; see the README."""

@@ -1,0 +1,112 @@
+"""The games in NumPy are PettingZoo's, turn by turn; the rules play as they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pettingzoo.classic.connect_four import connect_four as connect_four_v3
+from pettingzoo.classic.tictactoe import tictactoe as tictactoe_v3
+
+from rl_training.envs.games.connect_four import ConnectFour
+from rl_training.envs.games.rules import connect_four_lookahead, perfect_tictactoe, random
+from rl_training.envs.games.tictactoe import TicTacToe
+from rl_training.types import EnvError
+
+PAIRS = {"tictactoe": (TicTacToe, tictactoe_v3), "connect_four": (ConnectFour, connect_four_v3)}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_game_is_pettingzoos_turn_by_turn(name: str) -> None:
+    ours, theirs = PAIRS[name][0](), PAIRS[name][1].raw_env()
+    assert ours.possible_agents == theirs.possible_agents
+    for agent in ours.possible_agents:
+        assert ours.observation_space(agent) == theirs.observation_space(agent)
+        assert ours.action_space(agent) == theirs.action_space(agent)
+    rng, ends = np.random.default_rng(3), set()
+    for _ in range(60):
+        ours.reset()
+        theirs.reset()
+        while theirs.agents:
+            assert list(ours.agents) == list(theirs.agents)
+            assert ours.agent_selection == theirs.agent_selection
+            found, expected = ours.last(), theirs.last()
+            for key, value in expected[0].items():
+                assert found[0][key].dtype == value.dtype
+                np.testing.assert_array_equal(found[0][key], value)
+            assert found[1:4] == expected[1:4]
+            for agent in theirs.agents:
+                np.testing.assert_array_equal(ours.observe(agent)["action_mask"], theirs.observe(agent)["action_mask"])
+            if expected[2]:
+                ends.add(expected[1])
+                action = None
+            else:
+                action = int(rng.choice(np.flatnonzero(expected[0]["action_mask"])))
+            ours.step(action)
+            theirs.step(action)
+        assert not ours.agents
+    assert {1, -1} <= ends
+
+
+def test_full_board_of_tictactoe_is_a_draw() -> None:
+    game = TicTacToe()
+    game.reset()
+    for action in (0, 1, 2, 4, 3, 5, 7, 6, 8):
+        assert not game.last()[2]
+        game.step(action)
+    assert game.last()[1:3] == (0.0, True)
+    assert game.text() == "X O X\nX O O\nO X X"
+
+
+def test_illegal_move_is_refused() -> None:
+    game = ConnectFour()
+    game.reset()
+    for _ in range(6):
+        game.step(3)
+    with pytest.raises(EnvError, match="connect_four: player_0 cannot play 3"):
+        game.step(3)
+
+
+def test_pictures_show_the_pieces() -> None:
+    game = TicTacToe("rgb_array")
+    game.reset()
+    empty = game.render()
+    game.step(4)
+    assert empty.shape == (144, 144, 3)
+    assert (game.render() != empty).any(axis=2).sum() > 500
+
+
+def board(rows: list[str]) -> Any:
+    """Own pieces x, the other's o."""
+    marks = np.array([list(row) for row in rows])
+    return np.stack([marks == "x", marks == "o"], axis=2).astype(np.int8)
+
+
+def test_look_ahead_wins_then_blocks_then_draws() -> None:
+    rng = np.random.default_rng(0)
+    empty = ["......."] * 4
+    both = board([*empty, "ooo....", "xxx...."])
+    assert {connect_four_lookahead(both, None, rng) for _ in range(20)} == {3}
+    block = board([*empty, ".......", "ooo..xx"])
+    assert {connect_four_lookahead(block, None, rng) for _ in range(20)} == {3}
+    upright = board(["......."] * 2 + ["......."] + ["o......", "o.....x", "o.....x"])
+    assert {connect_four_lookahead(upright, None, rng) for _ in range(20)} == {0}
+    free = board(["o......", "x......", "o......", "x......", "o......", "x......"])
+    assert {connect_four_lookahead(free, None, rng) for _ in range(200)} == {1, 2, 3, 4, 5, 6}
+
+
+def test_perfect_player_draws_among_its_best_moves() -> None:
+    rng = np.random.default_rng(0)
+    empty = np.zeros((3, 3, 2), np.int8)
+    assert {perfect_tictactoe(empty, None, rng) for _ in range(300)} == set(range(9))  # all first moves draw
+    corner = board(["o..", "...", "..."])
+    assert {perfect_tictactoe(corner, None, rng) for _ in range(50)} == {4}  # anything but the centre loses
+
+
+def test_random_draws_among_legal_moves() -> None:
+    rng = np.random.default_rng(0)
+    mask = np.array([0, 1, 0, 1], np.int8)
+    drawn = [random(None, mask, rng) for _ in range(400)]
+    assert set(drawn) == {1, 3}
+    assert 150 < drawn.count(1) < 250
