@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rl_training.config.executors import ExecutorConfig
 from rl_training.config.loading import config_sha256, config_to_mapping, parse_config
 from rl_training.config.schema import TrainConfig
 from rl_training.config.seal import sealed_changes, sealed_fields
 from rl_training.config.searches.sweeps import load_sweep
 from rl_training.config.searches.tuning import load_tune
+from rl_training.config.sections.executor import ExecutorConfig
 from rl_training.runs.foreign_code import foreign_code
 from rl_training.runs.recipe import recipe_sha256
 from rl_training.types import ConfigError

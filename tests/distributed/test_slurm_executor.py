@@ -14,7 +14,7 @@ from cluster_cases import finished, rl, rows_of, wait_until, write_sweep
 from fake_slurm import install, jobs
 
 from rl_training.cli import main
-from rl_training.config.executors import ExecutorConfig
+from rl_training.config.sections.executor import ExecutorConfig
 from rl_training.distributed import slurm_executor
 from rl_training.distributed.executors import LOST, Executor, Handle, Resources, Task
 from rl_training.distributed.slurm_executor import SlurmExecutor, exported, resource_flags

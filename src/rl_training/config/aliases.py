@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_training.config.executors import executor_section
 from rl_training.config.fields import FREE_HPARAMS, section_paths
+from rl_training.config.sections.executor import executor_section
 from rl_training.config.yaml_reader import MAX_DEPTH, Document, plain_copy, shorten, shown
 from rl_training.types import ConfigError
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from rl_training.config.aliases import Layer, document_layer, merge, merged, override_layer
 from rl_training.config.fields import FREE_HPARAMS
+from rl_training.config.fitting import steps_for_buffer
 from rl_training.config.schema import (
     DATASET_ENV,
     BufferConfig,
     EnvConfig,
     TrainConfig,
     builtin_spec,
-    steps_for_buffer,
 )
 from rl_training.config.validation import MAX_NAME, Problem, check, located, raise_problems, root_type
 from rl_training.config.yaml_reader import Document, plain_copy, shorten

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.executors import ExecutorConfig
+from rl_training.config.sections.executor import ExecutorConfig
 from rl_training.distributed.executors import LOST, ExecutorGoneError, Resources, Task
 from rl_training.distributed.local_cluster import find_address
 from rl_training.distributed.ray_driver import is_reachable

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from rl_training.config.executors import ExecutorConfig
+from rl_training.config.sections.executor import ExecutorConfig
 from rl_training.distributed.executors import LOST, Resources, Task
 from rl_training.distributed.local_executor import member_command
 from rl_training.runs.holder import WHERE_VARIABLE, Holder

@@ -13,9 +13,9 @@ import pytest
 from group_cases import new_group, tiny
 
 from rl_training.cli.commands.runs.train import take_executor
-from rl_training.config.executors import ExecutorConfig, named_executor
 from rl_training.config.loading import as_resolved, parse_config
 from rl_training.config.searches.sweeps import parse_sweep
+from rl_training.config.sections.executor import ExecutorConfig, named_executor
 from rl_training.distributed.executors import LOST, Executor, ExecutorGoneError, Resources, Task
 from rl_training.experiments.launching.auto_resume import earlier_group
 from rl_training.experiments.launching.executors import executor_config, make_executor

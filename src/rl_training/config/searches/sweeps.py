@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.config.aliases import Origin, canonical_key, merged
-from rl_training.config.executors import ExecutorConfig, executor_section
 from rl_training.config.files import ConfigFile, check_kind, find_base, find_config, is_sweep, with_bases
 from rl_training.config.resolution import check_tree, is_builtin, merged_layer, resolve
 from rl_training.config.schema import CONFIG_VERSION, SECTION
 from rl_training.config.searches.schedulers import SchedulerConfig
+from rl_training.config.sections.executor import ExecutorConfig, executor_section
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy
 from rl_training.hparams.base import Json, check_range

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.config.aliases import canonical_key
-from rl_training.config.executors import ExecutorConfig
 from rl_training.config.files import TUNE_KEYS, check_kind, find_config
 from rl_training.config.loading import load_config
 from rl_training.config.schema import CONFIG_VERSION, SECTION
@@ -25,6 +24,7 @@ from rl_training.config.searches.sweeps import (
     resolve_sweep,
     with_sections,
 )
+from rl_training.config.sections.executor import ExecutorConfig
 from rl_training.config.validation import check, located, raise_problems
 from rl_training.config.yaml_reader import Document, plain_copy, read_yaml
 from rl_training.hparams.base import Json

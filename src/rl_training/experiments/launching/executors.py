@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
-from rl_training.config.executors import ExecutorConfig, named_executor
 from rl_training.config.schema import TrainConfig
+from rl_training.config.sections.executor import ExecutorConfig, named_executor
 from rl_training.distributed.executors import Executor, Resources
 from rl_training.distributed.local_executor import LocalExecutor
 from rl_training.experiments.launching.group_display import GroupView

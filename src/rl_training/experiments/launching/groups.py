@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.config.executors import ExecutorConfig
 from rl_training.config.loading import ResolvedConfig, as_resolved
 from rl_training.config.schema import TrainConfig
+from rl_training.config.sections.executor import ExecutorConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.members import EXECUTOR, MAX_RECORD_BYTES, RunSet, set_or_run

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl_training.config.executors import named_executor
 from rl_training.config.loading import config_to_mapping, load_config, parse_config
 from rl_training.config.schema import TrainConfig
 from rl_training.config.searches.sweeps import SweepConfig, load_sweep, parse_sweep
+from rl_training.config.sections.executor import named_executor
 from rl_training.experiments.analysis.group_summary import write_summary
 from rl_training.experiments.launching.executors import Launch, launch
 from rl_training.experiments.launching.group_display import make_view

@@ -61,8 +61,8 @@ def run(options: SweepOptions) -> int:
 def new_sweep(options: SweepOptions) -> Sweep:
     """The sweep of the file that was named, with flags on top of its base."""
     from rl_training.cli.fields import field_values
-    from rl_training.config.executors import named_executor
     from rl_training.config.searches.sweeps import resolve_sweep
+    from rl_training.config.sections.executor import named_executor
     from rl_training.experiments.launching.sweeps import Sweep
 
     file, seeds = sweep_file(options), chosen_seeds(options)

@@ -58,9 +58,9 @@ def run(options: TuneOptions) -> int:
 
 def tune_config(options: TuneOptions) -> tuple[TuneConfig, str]:
     """The file that was named, with the flags of the search on top, and its text."""
-    from rl_training.config.executors import named_executor
     from rl_training.config.files import find_config
     from rl_training.config.searches.tuning import resolve_tune
+    from rl_training.config.sections.executor import named_executor
 
     named = source_of(options)
     if named is None:
@@ -90,7 +90,7 @@ def new_tuning(config: TuneConfig, source: str, options: TuneOptions) -> Tuning:
 
 def named_tuning(options: TuneOptions) -> Tuning:
     """The search to continue; more trials may be asked for, nothing else changes."""
-    from rl_training.config.executors import named_executor
+    from rl_training.config.sections.executor import named_executor
     from rl_training.experiments.launching.tuning import Tuning
     from rl_training.types import RunError
 

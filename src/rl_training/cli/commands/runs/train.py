@@ -26,8 +26,8 @@ from rl_training.system.launch import launched, leads
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rl_training.config.executors import ExecutorConfig
     from rl_training.config.loading import ResolvedConfig
+    from rl_training.config.sections.executor import ExecutorConfig
 
 RESUME_FLAGS = ("resume", "json", "jobs", "executor", "allow-changed-config", "trust-plugins")
 """Flags that go with `--resume`, besides the budget and the folder."""
@@ -172,7 +172,7 @@ def resumed(resolved: ResolvedConfig, seeds: list[int], options: TrainOptions) -
 
 def take_executor(path: Path, executor: ExecutorConfig) -> None:
     """Let an earlier group go on where the config says now, if it says something."""
-    from rl_training.config.executors import ExecutorConfig
+    from rl_training.config.sections.executor import ExecutorConfig
     from rl_training.experiments.launching.groups import SeedGroup
 
     if executor != ExecutorConfig():
@@ -185,7 +185,7 @@ def take_executor(path: Path, executor: ExecutorConfig) -> None:
 def train_seeds(resolved: ResolvedConfig, seeds: list[int], options: TrainOptions) -> int:
     """Train a group: one run per seed."""
     from rl_training.cli.commands.many.seed_groups import run_group
-    from rl_training.config.executors import named_executor
+    from rl_training.config.sections.executor import named_executor
     from rl_training.experiments.launching.groups import SeedGroup
     from rl_training.experiments.launching.member_threads import for_many
 

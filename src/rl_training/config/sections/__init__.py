@@ -1,0 +1,1 @@
+"""Sections of a config, each a frozen dataclass with one sentence per field."""
