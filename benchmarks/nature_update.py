@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.on_policy import Rollout
 from rl_training.algorithms.ppo import PPO, Coefficients, PPOConfig, ppo_loss
+from rl_training.algorithms.rollout import Rollout
 from rl_training.build_context import BuildContext
 from rl_training.config.loading import parse_config
 from rl_training.models.backbones.build import width

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms.on_policy import Rollout
 from rl_training.algorithms.ppo import PPO, Coefficients
+from rl_training.algorithms.rollout import Rollout
 from rl_training.algorithms.sharding import ShardedKernel, ShardedRollout, ShardedRows
 from rl_training.assembly.build import build_trainer
 from rl_training.config.loading import parse_config

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, Rollout
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm
+from rl_training.algorithms.rollout import Rollout
 from rl_training.algorithms.sharding import ShardedRollout
 from rl_training.hparams.a2c import SPEC, A2CConfig
 from rl_training.numerics.normalization import normalized, standardized

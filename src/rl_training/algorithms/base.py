@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.on_policy import flat_rows
+from rl_training.algorithms.rollout import flat_rows
 from rl_training.build_context import BuildContext
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.hparams.base import supports_anything

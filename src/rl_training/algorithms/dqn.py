@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from rl_training.algorithms.ape_x import LadderPolicy, first_errors, ladder_epsilon
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast
 from rl_training.algorithms.off_policy import Learnable, OffPolicyAlgorithm, Transitions, td_targets
-from rl_training.algorithms.on_policy import flat_rows
 from rl_training.algorithms.policies import NetworkPolicy, TorchParts, to_arrays
 from rl_training.algorithms.random import random_actions
+from rl_training.algorithms.rollout import flat_rows
 from rl_training.build_context import BuildContext
 from rl_training.config.networks import refuse_critic_only
 from rl_training.export.graph import PolicyGraph

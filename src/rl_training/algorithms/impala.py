@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.a2c import policy_gradient_update
-from rl_training.algorithms.on_policy import CURRENT_LOGPROBS, ActorCriticPolicy, OnPolicyAlgorithm, with_edges
+from rl_training.algorithms.on_policy import CURRENT_LOGPROBS, ActorCriticPolicy, OnPolicyAlgorithm
+from rl_training.algorithms.rollout import with_edges
 from rl_training.build_context import BuildContext
 from rl_training.hparams.impala import SPEC, ImpalaConfig
 from rl_training.models.transfer import to_device

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.kernel_choice import Kernel, Readable, allows_fast, using_reference
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, ReferenceKernel, Rollout
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm, ReferenceKernel
 from rl_training.algorithms.rnd import INTRINSIC, RandomNetworkDistillation
+from rl_training.algorithms.rollout import Rollout
 from rl_training.algorithms.sharding import ShardedRollout, ShardedRows
 from rl_training.build_context import BuildContext
 from rl_training.hparams.ppo import SPEC, PPOConfig

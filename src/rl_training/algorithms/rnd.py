@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.on_policy import concatenate_rows, flat_rows, with_edges
+from rl_training.algorithms.rollout import concatenate_rows, flat_rows, with_edges
 from rl_training.build_context import BuildContext
 from rl_training.config.networks import encoders_of
 from rl_training.config.schema import BackboneConfig, EncoderConfig

@@ -25,7 +25,7 @@ from rl_training.types import Batch, RLTrainingError
 
 if TYPE_CHECKING:
     from rl_training.algorithms.kernel_choice import Kernel
-    from rl_training.algorithms.on_policy import Rollout
+    from rl_training.algorithms.rollout import Rollout
 
 RowsT = TypeVar("RowsT")
 REWARD_COLUMNS = ("rewards", "terminated", "truncated", "valid")

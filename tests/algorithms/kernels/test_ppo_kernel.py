@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rl_training.algorithms.kernels.ppo import FastKernel
-from rl_training.algorithms.on_policy import Rollout
 from rl_training.algorithms.ppo import PPO, Coefficients, ReferenceKernel
+from rl_training.algorithms.rollout import Rollout
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.config.loading import parse_config

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms.on_policy import flat_rows
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.reinforce import Reinforce
+from rl_training.algorithms.rollout import flat_rows
 from rl_training.build_context import BuildContext
 from rl_training.config.schema import BackboneConfig, NetworkConfig
 from rl_training.hparams import ppo as ppo_hparams

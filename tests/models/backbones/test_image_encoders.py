@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.on_policy import take_rows
+from rl_training.algorithms.rollout import take_rows
 from rl_training.config import BackboneConfig
 from rl_training.config.loading import parse_config
 from rl_training.config.networks import encoders_of, spelt_out

@@ -17,8 +17,8 @@ import numpy as np
 from torch import nn
 
 from rl_training.algorithms.kernels.mlp import backward, encode, forward, is_plain, layers_of, mean
-from rl_training.algorithms.on_policy import Rollout
 from rl_training.algorithms.ppo import PPO, Coefficients
+from rl_training.algorithms.rollout import Rollout
 from rl_training.models.backbones.mlp import MLP
 from rl_training.models.heads import CategoricalHead, GaussianHead, ValueHead
 from rl_training.models.networks import ActorCritic

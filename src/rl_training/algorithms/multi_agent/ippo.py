@@ -13,8 +13,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from rl_training.algorithms.on_policy import ActorCriticPolicy, Rollout
+from rl_training.algorithms.on_policy import ActorCriticPolicy
 from rl_training.algorithms.ppo import PPO
+from rl_training.algorithms.rollout import Rollout
 from rl_training.algorithms.sharding import ShardedRollout
 from rl_training.hparams.ippo import SPEC, IPPOConfig
 from rl_training.numerics.value_scale import ValueScale
