@@ -19,6 +19,7 @@ from rl_training.cli.dispatch import find_command, parse_words
 from rl_training.cli.fields import all_fields, field_hint, field_values, find_field, value_of
 from rl_training.cli.parser import UsageError
 from rl_training.config.aliases import canonical_key
+from rl_training.config.loading import load_config
 from rl_training.types import ConfigError
 
 
@@ -176,6 +177,14 @@ def test_seeds(text: str, seeds: list[int]) -> None:
 def test_bad_seeds(text: str) -> None:
     with pytest.raises(UsageError, match="--seed"):
         parse_seeds(text)
+
+
+def test_parts_of_a_network_by_their_plain_names() -> None:
+    """The other fields of the section stay what the file says."""
+    values = field_values(train("ppo/minigrid_memory --network.actor.memory lstm --network.critic.encoder mlp").fields)
+    assert values == {"network.actor.memory.type": "lstm", "network.critic.encoder.type": "mlp"}
+    memory = load_config("ppo/cartpole_no_velocity", values).network.actor.memory
+    assert (memory.type, memory.size) == ("lstm", load_config("ppo/cartpole_no_velocity").network.actor.memory.size)
 
 
 @pytest.mark.parametrize(

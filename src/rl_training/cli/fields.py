@@ -12,6 +12,7 @@ from typing import Any, Literal
 from rl_training.cli.parser import Command, FieldFlag, FieldFlags, UsageError, closest_word
 from rl_training.config.fields import FieldDoc, field_docs, hint_at, is_mapping, options_of, section_of
 from rl_training.config.loading import canonical_key, parse_override_value
+from rl_training.config.resolution import NETWORK_PARTS
 from rl_training.config.schema import builtin_spec
 from rl_training.registry import algorithms
 
@@ -55,6 +56,8 @@ def find_field(flag: str, command: Command[Any]) -> FieldFlag:
         return FieldFlag(path, is_switch=False)  # perhaps of an algorithm outside the package; the loader knows
     if any(prefix in fields and is_mapping(field_hint(prefix)) for prefix in prefixes):
         return FieldFlag(path, is_switch=False)  # a key of `kwargs`
+    if parts[-1] in NETWORK_PARTS and f"{path}.type" in fields:
+        return FieldFlag(f"{path}.type", is_switch=False)  # `--network.actor.memory gru`, as in files
     if any(name.startswith(f"{path}.") for name in fields):
         inside = ", ".join(f"--{flag_of(name)}" for name in list(fields) if name.startswith(f"{path}."))
         raise UsageError(f"'--{flag}' is a section; its fields are {inside}")
@@ -78,6 +81,8 @@ def suggestion(flag: str, fields: Mapping[str, FieldDoc], command: Command[Any])
 def field_values(flags: FieldFlags) -> dict[str, Any]:
     """The config fields of a command line, by flag as typed, as values for the loader."""
     spelt = {path: flags.spelt.get(path, path) for path in flags.texts}
+    # a part by its plain name sets its type alone: its other fields stay what the file says
+    spelt |= {path: path for path, flag in spelt.items() if flag.split(".")[-1] in NETWORK_PARTS}
     return {spelt[path]: value_of(path, text, spelt[path]) for path, text in flags.texts.items()}
 
 

@@ -52,6 +52,8 @@ NAMED_PARTS = {
     ("buffer", "type"): buffers,
 }
 """Fields that hold the name of a part, and where it is looked up."""
+NETWORK_PARTS = ("encoder", "memory")
+"""Sections of a network for which a plain name stands: `memory: gru` is `memory: {type: gru}`."""
 PART_LISTS = {("env", "wrappers"): wrappers, ("callbacks",): callbacks, ("logging", "sinks"): loggers}
 
 
@@ -215,7 +217,7 @@ def _with_part_names(tree: dict[str, Any]) -> dict[str, Any]:
                 named = {key: named}
             tree = merged(tree, named)
     for backbone in ("actor", "critic"):
-        for part in ("encoder", "memory"):
+        for part in NETWORK_PARTS:
             name = value_at(tree, ("network", backbone, part))
             if isinstance(name, str):
                 tree = merged(tree, {"network": {backbone: {part: {"type": name}}}})
