@@ -63,6 +63,7 @@ GOALS: dict[str, tuple[str, float | None]] = {
     "sac/lunarlander_continuous": ("every seed >= 200", 200.0),
     "td3/lunarlander_continuous": ("every seed >= 180", 180.0),
     "ppo/cartpole_no_velocity": ("every seed >= 450", 450.0),
+    "sac/pendulum_no_velocity": ("300 above the same without memory", None),
     "ppo/minigrid_doorkey": ("every seed >= 0.9", 0.9),
     "ppo/minigrid_memory": ("0.2 above the same network without memory", None),
     "ppo/pong_quick": ("best seed >= 10", None),

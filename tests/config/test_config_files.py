@@ -81,6 +81,7 @@ def test_every_preset_loads_and_states_what_it_must(name: str) -> None:
         ("ppo/mountaincar_continuous", "MountainCarContinuous-v0", 200_000),
         ("ppo/lunarlander", "LunarLander-v3", 1_000_000),
         ("ppo/cartpole_no_velocity", "CartPole-v1", 100_000),
+        ("sac/pendulum_no_velocity", "Pendulum-v1", 30_000),
         ("ppo/minigrid_doorkey", "MiniGrid-DoorKey-5x5-v0", 300_000),
         ("ppo/minigrid_memory", "MiniGrid-MemoryS7-v0", 2_000_000),
         ("ppo/halfcheetah", "HalfCheetah-v5", 200_000),

@@ -17,6 +17,7 @@ from rl_training.algorithms.on_policy import ActorCriticPolicy
 from rl_training.algorithms.ppo import PPO
 from rl_training.algorithms.rollout import Rollout
 from rl_training.algorithms.sharding import ShardedRollout
+from rl_training.build_context import BuildContext
 from rl_training.hparams.ippo import SPEC, IPPOConfig
 from rl_training.numerics.value_scale import ValueScale
 from rl_training.types import Array, Batch, Metrics, StateDict
@@ -36,8 +37,8 @@ def rescale(output: nn.Linear, before: tuple[float, float], after: tuple[float, 
 class ScaledPolicy(ActorCriticPolicy):
     """An actor-critic that is saved with the scale of its values."""
 
-    def __init__(self, ctx: object, hp: IPPOConfig) -> None:
-        super().__init__(ctx, hp)  # type: ignore[arg-type]
+    def __init__(self, ctx: BuildContext, hp: IPPOConfig) -> None:
+        super().__init__(ctx, hp)
         self.scale = ValueScale()
 
     @property
@@ -59,6 +60,11 @@ class IPPO(PPO):
 
     hp: IPPOConfig
     policy: ScaledPolicy
+
+    def __init__(self, ctx: BuildContext, hp: IPPOConfig) -> None:
+        super().__init__(ctx, hp)
+        self.acted_in = self.policy.units
+        """Units of the values under the policy that collected the rollout of this update."""
 
     def build_policy(self) -> ScaledPolicy:
         return ScaledPolicy(self.ctx, self.hp)
