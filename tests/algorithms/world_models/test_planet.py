@@ -11,6 +11,8 @@ from dreamer_cases import SMALL, B, T, box, rows
 
 from rl_training.algorithms.world_models.planet import PlaNet, predicted_return
 from rl_training.build_context import BuildContext
+from rl_training.dynamics.latents import Categorical, Gaussian
+from rl_training.dynamics.rssm import RSSM
 from rl_training.hparams.planet import SPEC, PlaNetConfig
 from rl_training.hparams.world_models import DynamicsConfig
 from rl_training.seeding import Streams
@@ -127,6 +129,17 @@ def test_the_model_learns_a_batch_by_heart_with_every_kind_of_dynamics(kind: str
     assert ("open_loop_loss" in first) is (kind == "deterministic")
     for name in names:
         assert float(last[name]) < 0.7 * float(first[name]), name
+
+
+def test_latents_stay_gaussian_whatever_else_is_said_about_the_dynamics() -> None:
+    """The sizes of the paper have one class, with which categorical latents could not tell anything."""
+    for given in (DynamicsConfig(), DynamicsConfig("rssm"), DynamicsConfig(kwargs={"hidden": 9})):
+        dynamics = small(dynamics=given).model.dynamics
+        assert isinstance(dynamics, RSSM)
+        assert isinstance(dynamics.latent, Gaussian)
+    asked = small(dynamics=DynamicsConfig(kwargs={"latent": "categorical"})).model.dynamics
+    assert isinstance(asked, RSSM)
+    assert isinstance(asked.latent, Categorical)
 
 
 def test_what_does_not_fit_is_refused() -> None:
