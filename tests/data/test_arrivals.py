@@ -48,6 +48,9 @@ def by_loop(batch: dict[str, Any]) -> list[list[tuple[Any, ...]]]:
             last = terminated or bool(batch["truncated"][b, j])
             arrived = (float(batch["next_obs"][b, j, 0]), int(batch["actions"][b, j]), float(batch["rewards"][b, j]))
             steps.append((*arrived, False, last, terminated))
+        for t, step in enumerate(steps[: length - 1]):  # what nothing or a start follows is last
+            if not step[3] and (t + 1 == len(steps) or steps[t + 1][3]):
+                steps[t] = (*step[:4], True, step[5])
         found.append(steps[:length])
     return found
 
@@ -98,6 +101,26 @@ def test_equals_a_loop_over_rows(kinds: list[tuple[int, int]], seed: int) -> Non
     assert result["is_first"][empty].all(), "nothing is carried into places that no row fills"
     assert not result["rewards"][empty].any()
     assert not (result["is_last"] | result["is_terminal"])[empty].any()
+
+
+def test_an_episode_that_was_broken_off_ends_there_without_a_termination() -> None:
+    """Steps 0 to 4 of one episode, then a restart that loses it, then a new one: step 4 is last, so that no return
+    reaches into the other episode."""
+    buffer = ReplayBuffer(40, 1, (), num_envs=1, sequence_length=8, rng=np.random.default_rng(0))
+    none, every = np.zeros(1, bool), np.ones(1, bool)
+    for t in range(20):
+        if t == 5:
+            buffer.drop_open_episodes()
+        obs = np.float32([[t]])
+        following = obs + np.float32(0.5)
+        buffer.store(VectorStep(obs, np.array([t]), np.float32([t]), none, none, none, every, following, {}))
+    result = arrivals(buffer.sample(200))
+    broken = result["valid"] & (result["obs"][..., 0] == 4.5)
+    assert broken[:, :-1].any(), "some windows go on behind the break"
+    seen_to_break = broken.copy()
+    seen_to_break[:, -1] = False  # what follows the last place of a window is unknown
+    np.testing.assert_array_equal(result["is_last"], seen_to_break)
+    assert not result["is_terminal"].any()
 
 
 def test_a_buffer_of_next_step_environments_gives_whole_episodes() -> None:

@@ -68,6 +68,17 @@ def test_observe_is_a_loop_of_correct(dynamics: Dynamics) -> None:
         torch.testing.assert_close(dynamics.read(state), dynamics.read(observed.states)[t])
 
 
+def test_imagine_is_a_loop_of_predict(dynamics: Dynamics) -> None:
+    actions, tokens, is_first, noise = inputs(dynamics)
+    observed = dynamics.observe(dynamics.initial(B), actions, tokens, is_first, noise)
+    state = {name: value[-1] for name, value in observed.states.items()}
+    for draws in (noise, None):
+        imagined, following = dynamics.imagine(state, actions, draws), state
+        for t in range(T):
+            following = dynamics.predict(following, actions[t], None if draws is None else draws[t])
+            torch.testing.assert_close(dynamics.read(following), dynamics.read(imagined)[t])
+
+
 def test_the_faster_observe_is_that_of_the_base(dynamics: Dynamics) -> None:
     actions, tokens, is_first, noise = inputs(dynamics)
     fast = dynamics.observe(dynamics.initial(B), actions, tokens, is_first, noise)

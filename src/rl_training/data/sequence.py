@@ -49,7 +49,9 @@ def arrivals(batch: dict[str, Any]) -> dict[str, Any]:
     its own, and rows that are not transitions give none. What exceeds T arrivals is cut off.
 
     The result has `obs`, `actions` (that led there), `rewards`, `is_first` (start of an episode: forget the state and
-    the action), `is_last`, `is_terminal`, and `valid`, False for places at the end that no row fills. `carry` and other
+    the action), `is_last`, `is_terminal`, and `valid`, False for places at the end that no row fills. What does not go
+    on is last, also where it did not end: after a discontinuity (`ReplayBuffer.drop_open_episodes`) no return may reach
+    from one episode into another. `carry` and other
     entries pass through: the carry of row 0 is the one before the first arrival, unless that is a start.
     """
     valid, first = batch["valid"], batch["is_first"]
@@ -66,6 +68,8 @@ def arrivals(batch: dict[str, Any]) -> dict[str, Any]:
 
     reset = at(first) & (time == at(ends) - 2)
     goes_on = filled & ~reset
+    cut = np.zeros_like(reset)
+    cut[:, :-1] = ~goes_on[:, 1:]
 
     def observed(next_obs: Array, obs: Array) -> Array:
         arrived = at(next_obs)
@@ -81,7 +85,7 @@ def arrivals(batch: dict[str, Any]) -> dict[str, Any]:
         "actions": at(batch["actions"]),
         "rewards": np.where(goes_on, at(batch["rewards"]), np.float32(0)),
         "is_first": reset | ~filled,
-        "is_last": goes_on & at(batch["terminated"] | batch["truncated"]),
+        "is_last": goes_on & (at(batch["terminated"] | batch["truncated"]) | cut),
         "is_terminal": goes_on & at(batch["terminated"]),
         "valid": filled,
     }

@@ -130,9 +130,19 @@ class RSSM(Dynamics):
         self.posterior_head = Posterior(rng, deter, tokens, hidden, self.latent.parameters)
 
     def prior(self, state: State, actions: Tensor, noise: Tensor | None) -> tuple[State, Belief]:
-        deter = self.core(state["deter"], state["stoch"], self.core.action_part(actions))
+        return self._predicted(state, self.core.action_part(actions), noise)
+
+    def _predicted(self, state: State, action_part: Tensor, noise: Tensor | None) -> tuple[State, Belief]:
+        deter = self.core(state["deter"], state["stoch"], action_part)
         belief = self.latent.belief(self.prior_head(deter))
         return {"deter": deter, "stoch": self.latent.sample(belief, noise)}, belief
+
+    def imagine(self, state: State, actions: Tensor, noise: Tensor | None = None) -> State:
+        states = []
+        for t, action_part in enumerate(self.core.action_part(actions)):
+            state, _ = self._predicted(state, action_part, None if noise is None else noise[t])
+            states.append(state)
+        return stacked(states)
 
     def posterior(
         self, state: State, actions: Tensor, tokens: Tensor, noise: Tensor | None

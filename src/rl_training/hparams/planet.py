@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import supports_bounded_box
@@ -23,8 +25,9 @@ class PlaNetConfig(WorldModelHparams):
     """Widths of all networks: custom as in `custom`, or one of Dreamer's sizes."""
     custom: ModelSize | None = PAPER
     """Widths with size: custom; those of the paper by default. Null with another size."""
-    dynamics: DynamicsConfig = field(default_factory=lambda: DynamicsConfig(kwargs={"latent": "gaussian"}))
-    """The dynamics of the world model; rssm, stochastic and deterministic are the ablation of the paper."""
+    dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
+    """The dynamics of the world model; rssm, stochastic and deterministic are the ablation of the paper. Latents of
+    rssm are Gaussian unless kwargs say `latent: categorical`."""
     batch_size: int = 50
     """Sequences per update."""
     sequence_length: int = 50
@@ -61,6 +64,10 @@ class PlaNetConfig(WorldModelHparams):
             raise ConfigError(
                 f"elites {self.elites} are more than the {self.candidates} candidates they are chosen from"
             )
+
+    @property
+    def dynamics_defaults(self) -> Mapping[str, Any]:
+        return {**super().dynamics_defaults, "latent": "gaussian"}
 
 
 SPEC = AlgorithmSpec(

@@ -174,6 +174,12 @@ class WorldModelHparams:
         return self.custom if self.custom is not None else SIZES[self.size]
 
     @property
+    def dynamics_defaults(self) -> Mapping[str, Any]:
+        """Arguments of the dynamics that `dynamics.kwargs` does not give; each class gets those that it takes."""
+        size = self.widths
+        return {"deter": size.deter, "hidden": size.hidden, "stoch": size.stoch, "classes": size.classes}
+
+    @property
     def replay(self) -> ReplaySchedule:
         """Batch size and rhythm of the updates."""
         per_step = self.train_ratio / (self.batch_size * self.sequence_length)

@@ -11,6 +11,8 @@ from dreamer_cases import SMALL, B, T, box, rows
 
 from rl_training.algorithms.world_models.planet import PlaNet, predicted_return
 from rl_training.build_context import BuildContext
+from rl_training.dynamics.latents import Categorical, Gaussian
+from rl_training.dynamics.rssm import RSSM
 from rl_training.hparams.planet import SPEC, PlaNetConfig
 from rl_training.hparams.world_models import DynamicsConfig
 from rl_training.seeding import Streams
@@ -67,6 +69,34 @@ def test_the_search_finds_the_actions_that_the_model_rewards(monkeypatch: pytest
     assert np.array_equal(noisy.carry["action"], noisy.actions), "told what was played, not what was planned"
 
 
+def test_candidates_are_told_apart_by_their_actions_not_by_their_luck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal actions from equal states have equal scores, whatever the latents are drawn from; different decisions
+    draw their own. A greedy search draws none."""
+    planet = small()
+    seen: list[Any] = []
+
+    def recorded(model: Any, state: Any, actions: Any, noise: Any) -> Any:
+        seen.append(noise)
+        return predicted_return(model, state, actions, noise)
+
+    monkeypatch.setattr("rl_training.algorithms.world_models.planet.predicted_return", recorded)
+    torch.nn.init.normal_(planet.model.reward.output.weight, 0.0, 0.1, generator=torch.Generator().manual_seed(0))
+    policy, obs, starts = planet.policy, np.zeros((2, 3), np.float32), np.ones(2, bool)
+    for greedy in (False, True):
+        policy.act(obs, policy.initial_carry(2), starts, np.random.default_rng(0), deterministic=greedy)
+    drawn = [None if noise is None else noise.unflatten(1, (2, 60)) for noise in seen]
+    assert all(torch.equal(noise, noise[:, :, :1].expand_as(noise)) for noise in drawn if noise is not None)
+    assert [noise is None for noise in drawn] == [False] * 10 + [True] * 10
+    assert not torch.equal(drawn[0][:, 0], drawn[0][:, 1])
+    with torch.no_grad():
+        scores = policy.scores(
+            planet.model.dynamics.initial(2),
+            np.zeros((2, 7, 12, 2), np.float32),
+            np.random.default_rng(1).random((12, 2, planet.model.dynamics.noise_size), np.float32),
+        )
+    np.testing.assert_allclose(scores, np.broadcast_to(scores[:, :1], scores.shape), rtol=1e-5)
+
+
 def test_greedy_actions_depend_on_the_state_alone() -> None:
     """Neither on the generator nor on what else is decided at the same time."""
     policy = small().policy
@@ -99,6 +129,17 @@ def test_the_model_learns_a_batch_by_heart_with_every_kind_of_dynamics(kind: str
     assert ("open_loop_loss" in first) is (kind == "deterministic")
     for name in names:
         assert float(last[name]) < 0.7 * float(first[name]), name
+
+
+def test_latents_stay_gaussian_whatever_else_is_said_about_the_dynamics() -> None:
+    """The sizes of the paper have one class, with which categorical latents could not tell anything."""
+    for given in (DynamicsConfig(), DynamicsConfig("rssm"), DynamicsConfig(kwargs={"hidden": 9})):
+        dynamics = small(dynamics=given).model.dynamics
+        assert isinstance(dynamics, RSSM)
+        assert isinstance(dynamics.latent, Gaussian)
+    asked = small(dynamics=DynamicsConfig(kwargs={"latent": "categorical"})).model.dynamics
+    assert isinstance(asked, RSSM)
+    assert isinstance(asked.latent, Categorical)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -39,8 +39,9 @@ def predicted_return(model: WorldModel, state: State, actions: Tensor, noise: Te
 class PlanningPolicy(LatentPolicy):
     """Chooses by the cross-entropy method; while collecting, noise is added to what was planned.
 
-    Without a generator the draws of the search are the same at every step, so that the action depends on nothing but
-    the state.
+    Candidates are to differ by their actions, not by their luck: while collecting, all candidates of a decision meet
+    the same random latents. Without a generator they are scored by the most likely latents, and the candidates' own
+    draws are the same at every step, so that the action depends on nothing but the state.
     """
 
     learner: PlaNet
@@ -52,7 +53,9 @@ class PlanningPolicy(LatentPolicy):
         shared = 1 if rng is None else rows
         shape = hp.iterations, shared, hp.candidates, hp.plan_horizon, size
         normal = draws.standard_normal(shape, dtype=np.float32)
-        uniform = draws.random((hp.plan_horizon, shared, hp.candidates, self.model.dynamics.noise_size), np.float32)
+        uniform = None
+        if rng is not None and self.model.dynamics.noise_size:
+            uniform = rng.random((hp.plan_horizon, rows, self.model.dynamics.noise_size), np.float32)
         plan = cem(
             lambda candidates: self.scores(state, candidates, uniform),
             np.broadcast_to(normal, (hp.iterations, rows, *shape[2:])),
@@ -63,16 +66,15 @@ class PlanningPolicy(LatentPolicy):
             actions = actions + hp.action_noise * rng.standard_normal(actions.shape, dtype=np.float32)
         return np.clip(actions, -1.0, 1.0).astype(np.float32)
 
-    def scores(self, state: State, candidates: Array, uniform: Array) -> Array:
-        """Predicted returns (N, K) of candidates (N, K, H, A)."""
+    def scores(self, state: State, candidates: Array, uniform: Array | None) -> Array:
+        """Predicted returns (N, K) of candidates (N, K, H, A). The noise of the latents, `uniform` (H, N, noise_size),
+        is that of every candidate; None takes the most likely latents."""
         rows, count, horizon, size = candidates.shape
         actions = np.array(candidates.transpose(2, 0, 1, 3), np.float32).reshape(horizon, -1, size)
-        noise = None
-        if uniform.shape[-1]:
-            noise = np.broadcast_to(uniform, (horizon, rows, *uniform.shape[2:])).reshape(horizon, rows * count, -1)
         each = {name: value.repeat_interleave(count, dim=0) for name, value in state.items()}
         tensor = self.learner.tensor
-        found = predicted_return(self.model, each, tensor(actions), None if noise is None else tensor(np.array(noise)))
+        noise = None if uniform is None else tensor(np.repeat(uniform, count, axis=1))
+        found = predicted_return(self.model, each, tensor(actions), noise)
         scores: Array = found.view(rows, count).cpu().numpy()
         return scores
 

@@ -91,9 +91,8 @@ class WorldModel(nn.Module):
         super().__init__()
         size = hp.widths
         self.encoder = ObservationEncoder(space, size, rng)
-        suggested = {"deter": size.deter, "hidden": size.hidden, "stoch": size.stoch, "classes": size.classes}
         sizes = self.encoder.out_features, actions
-        self.dynamics = build_dynamics(hp.dynamics.type, hp.dynamics.kwargs, sizes, rng, suggested)
+        self.dynamics = build_dynamics(hp.dynamics.type, hp.dynamics.kwargs, sizes, rng, hp.dynamics_defaults)
         if isinstance(self.dynamics, Ensemble):
             raise ConfigError(
                 f"hparams.dynamics.type '{hp.dynamics.type}' predicts observed vectors, not a latent state; take rssm, "

@@ -54,6 +54,7 @@ def arrivals(batch: Batch) -> Batch:
 
     reset = at(first) & (time == at(ends) - 2)
     goes_on = filled & ~reset
+    cut = jnp.pad(~goes_on[:, 1:], ((0, 0), (0, 1)))  # no end, but what follows is another episode
 
     def observed(next_obs: Any, obs: Any) -> Any:
         place = reset.reshape(*reset.shape, *(1,) * (obs.ndim - 2))
@@ -64,7 +65,7 @@ def arrivals(batch: Batch) -> Batch:
         "actions": at(batch["actions"]),
         "rewards": jnp.where(goes_on, at(batch["rewards"]), 0.0),
         "is_first": reset | ~filled,
-        "is_last": goes_on & at(batch["terminated"] | batch["truncated"]),
+        "is_last": goes_on & (at(batch["terminated"] | batch["truncated"]) | cut),
         "is_terminal": goes_on & at(batch["terminated"]),
         "valid": filled,
     }

@@ -30,14 +30,14 @@ def build_dynamics(hp: WorldModelHparams, tokens: int, actions: int) -> Dynamics
     name, given = hp.dynamics.type, dict(hp.dynamics.kwargs)
     if name not in PACKAGE:
         return own_dynamics(name, given, tokens, actions)
-    creator, size = PACKAGE[name], hp.widths
+    creator = PACKAGE[name]
     known = creator._fields[2:]
     for key in given:
         if key not in known:
             near = did_you_mean(key, known)
             raise ConfigError(f"dynamics '{name}' takes no '{key}' in hparams.dynamics.kwargs{near}")
-    suggested = {"deter": size.deter, "hidden": size.hidden, "stoch": size.stoch, "classes": size.classes}
-    kwargs: dict[str, Any] = {**{key: value for key, value in suggested.items() if key in known}, **given}
+    suggested = {key: value for key, value in hp.dynamics_defaults.items() if key in known}
+    kwargs: dict[str, Any] = {**suggested, **given}
     if "blocks" in known and kwargs.get("blocks") is None:
         kwargs["blocks"] = usual_blocks(kwargs["deter"])
     made = creator(tokens, actions, **kwargs)
