@@ -161,7 +161,7 @@ class Population:
         group = self.sweep.group_of(member)
         member.run = branch_run(source, self.sweep.planned_run(member), stored.mapping, member.seed, group).path.name
         self.sweep.observe_member(member)
-        self.sweep.save()
+        self.sweep.note(member)
         return trial
 
     def steps_used(self) -> int:
