@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.runs.holder import Holder
+from rl_training.system.atomic_io import fault_point
 from rl_training.system.json_lines import AppendFile, parse_row
 
 JOURNAL = "members.jsonl"
@@ -126,19 +127,16 @@ class MemberJournal:
     def _opened(self) -> AppendFile:
         """The file, ready for the next line, whatever a parent that was killed has left."""
         begin = _line({GENERATION: self.generation})
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            content = b""
-        if not content.startswith(begin):  # of an older record, which has been written since
-            content = b""
-            with suppress(OSError):
+        with suppress(OSError):
+            with open(self.path, "rb") as earlier:
+                is_current = earlier.readline() == begin
+            if not is_current:  # of an older record, which has been written since
+                fault_point("remove", self.path)
                 os.unlink(self.path)
         file = AppendFile(self.path)
-        if not content:
+        file.end_line()
+        if file.length() == 0:
             file.append(begin)
-        elif not content.endswith(b"\n"):
-            file.append(b"\n")  # a line that was cut off stays one by itself
         return file
 
 

@@ -45,6 +45,7 @@ class Population:
         """Intervals that are over."""
         rows = list(read_rows(sweep.path / FILE))
         self._file = AppendFile(sweep.path / FILE)
+        self._file.end_line()
         for row in rows:
             self._tell(row["scores"])
             self._take([int(trial) for trial in row["slots"]])
