@@ -93,6 +93,17 @@ def test_append_file_counts_what_is_buffered_and_can_be_cut_back(tmp_path: Path)
     assert (tmp_path / "rows").read_bytes() == b"on!"
 
 
+def test_a_row_after_one_that_was_cut_off_is_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a":1}\n{"a":')
+    for number in (2, 3):
+        file = AppendFile(path)
+        file.end_line()
+        file.append(encode_row({"a": number}))
+        file.close()
+    assert [row["a"] for row in read_rows(path)] == [1, 2, 3]
+
+
 def test_a_full_disk_is_a_run_error_with_the_cure() -> None:
     file = AppendFile(Path("/dev/full"))
     file.append(b"row\n")

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rl_training.distributed.local_node import LOOPBACK, keep_loopback
@@ -41,8 +42,9 @@ SMALL = 1e-6
 class Remote:
     """A member as the driver knows it."""
 
-    def __init__(self, actor: Any, number: int, starting: Any) -> None:
+    def __init__(self, actor: Any, number: int, starting: Any, log: str) -> None:
         self.actor, self.number, self.starting = actor, number, starting
+        self.log = log
         self.node: str | None = None
         self.polling: Any = None
 
@@ -117,7 +119,7 @@ class Driver:
             scheduling_strategy="SPREAD",
         ).remote()
         starting = actor.start.remote(order["words"], order["env"], order["log"], order["folder"])
-        self.members[order["id"]] = Remote(actor, order["id"], starting)
+        self.members[order["id"]] = Remote(actor, order["id"], starting, order["log"])
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +180,8 @@ class Driver:
             try:
                 answer = self.ray.get(pending)
             except self.ray.exceptions.RayTaskError as error:  # the process could not even be started
-                tell(event="failed", id=member.number, why=str(error.cause))
+                with suppress(OSError), open(member.log, "a", encoding="utf-8") as log:
+                    log.write(f"error: its process cannot be started there: {error.cause}\n")
                 self._end(member, 1)
                 continue
             except self.ray.exceptions.RayError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -80,7 +81,9 @@ class RayDriver:
         self._ready = threading.Event()
         self._handles: dict[int, RayHandle] = {}
         self._numbers = 0
-        self._lock = threading.Lock()
+        self._orders: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        """Lines to be written. A signal may arrive while another order is given, and its handler gives one too: putting
+        into this queue is safe then, writing to a pipe or taking a lock is not."""
         output: Any = subprocess.DEVNULL if log is None else open(log, "ab")  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
@@ -95,7 +98,9 @@ class RayDriver:
             if log is not None:
                 output.close()
         self._thread = threading.Thread(target=self._listen, name="ray-driver", daemon=True)
+        self._writer = threading.Thread(target=self._write, name="ray-orders", daemon=True)
         self._thread.start()
+        self._writer.start()
         if not self._ready.wait(CONNECT_SECONDS) or self.gone is not None:
             self.end()
             why = self.gone or f"no answer within {CONNECT_SECONDS:.0f} s"
@@ -103,10 +108,7 @@ class RayDriver:
 
     def order(self, **order: Any) -> None:
         """Send an order; a driver that is gone is noticed by the next question."""
-        with self._lock, suppress(OSError, ValueError):
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
+        self._orders.put(json.dumps(order) + "\n")
 
     def register(self, handle: RayHandle) -> None:
         self._handles[handle.number] = handle
@@ -150,11 +152,22 @@ class RayDriver:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        self._orders.put(None)
+        self._writer.join(timeout=5)
         self._thread.join(timeout=5)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
+
+    def _write(self) -> None:
+        """Pass orders on, in order, until there are no more."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        while (line := self._orders.get()) is not None:
+            with suppress(OSError, ValueError):
+                stdin.write(line)
+                stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -93,7 +93,6 @@ class RayRunners:
         self.actors: list[Any] = []
         self.pids: list[int] = []
         """Process ids of the runners, each on its own node."""
-        self._owners: dict[Ticket, int] = {}
         self._cpus = 0.0
         self._misses = 0
         self._ray: Any = None
@@ -145,7 +144,8 @@ class RayRunners:
     def start(self, shares: Sequence[Sequence[int]], states: Mapping[int, StateDict]) -> None:
         self.shares = [list(share) for share in shares]
         self.actors = [self._actor(share) for share in self.shares]
-        self.pids = [self._begin(runner, states) for runner in range(len(self.actors))]
+        self.pids = [self._begun(runner) for runner in range(len(self.actors))]
+        self.restore(states)
 
     def _actor(self, indices: Sequence[int]) -> Any:
         share = min(1.0, max(int(100 * self._cpus / len(self.shares)) / 100, SMALLEST_SHARE))
@@ -154,11 +154,10 @@ class RayRunners:
         )
         return made.remote(self.make, list(indices), Surroundings())
 
-    def _begin(self, runner: int, states: Mapping[int, StateDict]) -> int:
-        """Wait until a runner is there, and bring its environments to their states; returns its process id."""
-        actor, own = self.actors[runner], {index: states[index] for index in self.shares[runner] if index in states}
+    def _begun(self, runner: int) -> int:
+        """Wait until a runner is there; returns its process id."""
         deadline = time.monotonic() + START_SECONDS
-        asked = actor.pid.remote()
+        asked = self.actors[runner].pid.remote()
         while not self._ray.wait([asked], timeout=LOOK_SECONDS)[0]:
             self._raise_if_gone()
             if time.monotonic() > deadline:
@@ -166,21 +165,27 @@ class RayRunners:
                     f"runner {runner} of {len(self.actors)} did not start on the Ray cluster within "
                     f"{START_SECONDS:.0f} s: are its CPUs taken by other runs (`rl cluster status`)? Lower env.runners"
                 )
-        pid = int(self._got(asked))
-        if own:
-            actor.restore.remote(own)
-        return pid
+        return int(self._got(asked))
 
     def restore(self, states: Mapping[int, StateDict]) -> None:
-        for actor, share in zip(self.actors, self.shares, strict=True):
-            actor.restore.remote({index: states[index] for index in share if index in states})
+        """A runner that is lost meanwhile is noticed by its next order."""
+        told = [self._restoring(runner, states) for runner in range(len(self.actors))]
+        for call in (call for call in told if call is not None):
+            with suppress(RunnerLostError):
+                self._answer(call)
+
+    def _restoring(self, runner: int, states: Mapping[int, StateDict]) -> Any:
+        """The call that brings the environments of a runner to their states; None where there are none."""
+        own = {index: states[index] for index in self.shares[runner] if index in states}
+        return self.actors[runner].restore.remote(own) if own else None
 
     def replace(self, runner: int, states: Mapping[int, StateDict]) -> None:
         with suppress(self._ray.exceptions.RayError):
             self._ray.kill(self.actors[runner])
-        self._owners = {ticket: owner for ticket, owner in self._owners.items() if owner != runner}
         self.actors[runner] = self._actor(self.shares[runner])
-        self.pids[runner] = self._begin(runner, states)
+        self.pids[runner] = self._begun(runner)
+        if (call := self._restoring(runner, states)) is not None:
+            self._answer(call)
 
     # -- orders -------------------------------------------------------------------------------------------------------
 
@@ -188,9 +193,7 @@ class RayRunners:
         return self._ray.put(sent_once(state))
 
     def send(self, runner: int, order: Order, weights: Weights) -> Ticket:
-        ticket = self.actors[runner].collect.remote(order, weights)
-        self._owners[ticket] = runner
-        return ticket
+        return self.actors[runner].collect.remote(order, weights)
 
     def ready(self, tickets: Sequence[Ticket]) -> list[Ticket]:
         looked = time.monotonic()
@@ -205,9 +208,14 @@ class RayRunners:
                 self._raise_if_gone()
 
     def fetch(self, ticket: Ticket) -> Delivery:
-        self._owners.pop(ticket, None)
         delivery: Delivery = self._got(ticket)
         return delivery
+
+    def _answer(self, call: Any) -> Any:
+        """The same as `_got`, for a call that may take long."""
+        while not self._ray.wait([call], timeout=LOOK_SECONDS)[0]:
+            self._raise_if_gone()
+        return self._got(call)
 
     def _got(self, ticket: Ticket) -> Any:
         """The answer to a call; errors of environments and policies as they were raised."""
@@ -219,6 +227,8 @@ class RayRunners:
                 raise cause from None
             raise EnvError(f"a runner failed: {type(cause).__name__}: {cause}\n{error.traceback_str}") from None
         except self._ray.exceptions.RayError as error:
+            if getattr(error, "actor_init_failed", False):  # it would not start anywhere else either
+                raise EnvError(f"a runner cannot be made: {error}") from None
             self._raise_if_gone()
             lines = str(error).strip().splitlines()
             raise RunnerLostError(lines[0][:200] if lines else type(error).__name__) from None
@@ -235,7 +245,7 @@ class RayRunners:
             for actor in self.actors:
                 with suppress(Exception):
                     ray.kill(actor)
-        self.actors, self._owners = [], {}
+        self.actors = []
         if self._is_ours:
             self._is_ours = False
             ray.shutdown()

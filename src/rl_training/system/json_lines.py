@@ -174,6 +174,15 @@ class AppendFile:
         if len(self._buffer) > BUFFER_BYTES:
             self.flush()
 
+    def end_line(self) -> None:
+        """Close a last line that was cut off, so that the next row does not become part of it."""
+        if self.length() == 0:
+            return
+        with open(self.path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                self.append(b"\n")
+
     def flush(self) -> None:
         """Hand the buffer to the operating system, so that it survives the end of this process."""
         while self._buffer:

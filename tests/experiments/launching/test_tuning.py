@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -226,3 +227,60 @@ def test_a_flag_on_a_searched_key_is_refused(create: Callable[..., Tuning]) -> N
     with pytest.raises(ConfigError, match="gamma: searched"):
         Tuning.create(config, overrides={"hparams.gamma": 0.5})
     assert not Path("runs").exists()
+
+
+def test_what_a_further_trial_writes_does_not_grow_with_their_number(create: Callable[..., Tuning]) -> None:
+    """A line of the journal each; the record stays as it is until the end."""
+    sweep = create().sweep
+    record, journal = sweep.path / "sweep.json", sweep.path / "members.jsonl"
+    before, written, sizes = record.stat(), record.read_bytes(), [0]
+    for number in range(60):
+        trial = sweep.add_trial({"hparams.learning_rate": 0.001, "hparams.gamma": round(0.9 + number / 1000, 3)})
+        sweep.add_member(trial, 3)
+        sizes.append(journal.stat().st_size)
+    assert (record.stat().st_ino, record.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert record.read_bytes() == written
+    lines = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+    assert max(lines[1:]) < 500
+    assert max(lines[1:]) - min(lines[1:]) <= 8  # digits
+    opened = Sweep.open(sweep.path)
+    assert opened.info.trials == sweep.info.trials
+    assert opened.info.totals == sweep.info.totals
+    assert [member.key for member in opened.members] == [(number, 3) for number in range(60)]
+    assert all(opened.stored_config(number).is_own for number in (0, 30, 59))
+
+
+def test_trials_of_the_journal_survive_what_a_kill_leaves(create: Callable[..., Tuning]) -> None:
+    """A line that was cut off, a journal of an older record, and the record that is written at the end."""
+    sweep = create().sweep
+    journal = sweep.path / "members.jsonl"
+    values = {"hparams.learning_rate": 0.001, "hparams.gamma": 0.9}
+    sweep.add_member(sweep.add_trial(values), 3)
+    with open(journal, "ab") as file:
+        file.write(b'{"seed":3,"trial":1,"added":[{"number":1,"val')  # killed in the middle of a line
+    for expected in (2, 3):
+        sweep = Tuning.open_existing(sweep.path).sweep
+        sweep.add_member(sweep.add_trial(values), 3)
+        assert [member.key for member in Sweep.open(sweep.path).members] == [(n, 3) for n in range(expected)]
+    old = journal.read_bytes()
+    sweep.save()
+    assert not journal.exists()
+    journal.write_bytes(old)  # killed before it was removed
+    sweep = Tuning.open_existing(sweep.path).sweep
+    sweep.add_member(sweep.add_trial(values), 3)
+    opened = Sweep.open(sweep.path)
+    assert [member.key for member in opened.members] == [(n, 3) for n in range(4)]
+    assert all(opened.stored_config(number).is_own for number in range(4))
+
+
+def test_changed_values_of_a_trial_are_no_longer_own(create: Callable[..., Tuning]) -> None:
+    sweep = create().sweep
+    for _ in range(2):
+        sweep.add_member(sweep.add_trial({"hparams.learning_rate": 0.001, "hparams.gamma": 0.9}), 3)
+    journal = sweep.path / "members.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join([*lines[:-1], lines[-1].replace("0.001", "0.002")]))
+    opened = Tuning.open_existing(sweep.path).sweep
+    assert [opened.stored_config(number).is_own for number in range(2)] == [True, False]
+    opened.save()  # does not make them own
+    assert not any(Sweep.open(sweep.path).stored_config(number).is_own for number in range(2))

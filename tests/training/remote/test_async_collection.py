@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from overlap_cases import state_hash
 from remote_cases import FaultyPool, remote_trainer
 
 from rl_training.assembly.devices import pinned_threads
@@ -111,6 +113,34 @@ def test_rollouts_that_are_too_old_are_dropped() -> None:
     built.close()
 
 
+class HoldingPool(UnevenPool):
+    """The first runner delivers as long as it has an order; what a batch does not need stays in the queue."""
+
+    def ready(self, tickets: Sequence[Any]) -> list[Any]:
+        mine = [ticket for ticket in tickets if self.owners[ticket] == 0]
+        return [ticket for ticket in tickets if ticket in (mine or tickets)]
+
+
+def test_rollouts_that_become_too_old_in_the_queue_are_dropped_too() -> None:
+    built = impala(pool=HoldingPool, max_policy_lag=1, num_envs=5)  # shares of 3 and 2: one is left over each time
+    rows = [built.train_step() for _ in range(8)]
+    assert all(row["rollout/policy_lag_max"] <= 1 for row in rows)
+    built.close()
+
+
+def test_an_order_is_done_with_the_weights_that_it_was_given() -> None:
+    """Not with those to which the learner has moved meanwhile: the ratios say how far it has."""
+    built = impala(runners=1)
+    built.train_step()
+    sent = [job[3] for job in built.collector.fleet.pool.waiting]
+    before = copy.deepcopy(sent)
+    built.train_step()
+    assert sent
+    assert state_hash(sent[-1]) == state_hash(before[-1])
+    assert state_hash(built.algorithm.policy.state_dict()) != state_hash(sent[-1])
+    built.close()
+
+
 def test_a_lost_runner_is_replaced() -> None:
     built = impala(pool=lambda make: FaultyPool(make, lose=(3, 7)))
     with pytest.warns(UserWarning, match="another one goes on from the last boundary"):
@@ -193,6 +223,23 @@ def test_rows_of_an_environment_follow_each_other_in_replay() -> None:
     obs, following = buffer.obs[:768].reshape(-1, 4, 4), buffer.next_obs[:768].reshape(-1, 4, 4)
     goes_on = ~(buffer.terminated | buffer.truncated)[:768].reshape(-1, 4)[:-1]
     np.testing.assert_array_equal(following[:-1][goes_on], obs[1:][goes_on])
+    built.close()
+
+
+def test_no_queue_grows_where_a_runner_is_slower() -> None:
+    """The faster one waits with what it has: a batch has a block of every environment."""
+    pools: list[UnevenPool] = []
+
+    def pool(make: Any) -> UnevenPool:
+        pools.append(UnevenPool(make))
+        return pools[-1]
+
+    built = ape_x(pool=pool)
+    for _ in range(8):
+        built.train_step()
+        counts = np.bincount([arrived.delivery.indices[0] for arrived in built.collector.queue], minlength=4)
+        assert counts.max() <= IN_FLIGHT
+    assert pools[0].sent <= 2 * (8 + IN_FLIGHT)
     built.close()
 
 

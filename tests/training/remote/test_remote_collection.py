@@ -18,7 +18,7 @@ from rl_training.assembly.build import build_host, build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.config.loading import parse_config
 from rl_training.training.remote.fleet import MAX_LOSSES
-from rl_training.training.remote.pool import InlinePool, shares_of
+from rl_training.training.remote.pool import InlinePool, RunnerLostError, shares_of
 from rl_training.types import ConfigError, NonFiniteError, RunError
 
 STEPS = 3
@@ -67,6 +67,22 @@ def test_a_lost_runner_costs_nothing(case: str) -> None:
         assert result(case, 2, pool=pool) == undisturbed
     assert len(pools[0].replaced) == 3
     assert pools[0].replaced[0] == {}  # before the first boundary: new environments
+
+
+class SlowToRecover(FaultyPool):
+    """The first replacement is lost before it has begun, with the node that was about to take it."""
+
+    def replace(self, runner: int, states: Any) -> None:
+        super().replace(runner, states)
+        if len(self.replaced) == 1:
+            raise RunnerLostError("the node is gone")
+
+
+@pytest.mark.filterwarnings("ignore:env.collector")
+def test_a_replacement_that_is_lost_at_once_is_replaced_too() -> None:
+    undisturbed = result("ppo", 2)
+    with pytest.warns(UserWarning, match="another one goes on"):
+        assert result("ppo", 2, pool=lambda make: SlowToRecover(make, lose=(3,))) == undisturbed
 
 
 def test_a_runner_that_is_lost_again_and_again_ends_the_run() -> None:

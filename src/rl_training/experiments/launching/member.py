@@ -2,7 +2,8 @@
 
 The record of a group (`group.json`, `sweep.json`) holds the plan and the members as they were when it was written. What
 changes afterwards is appended to `members.jsonl`, a line per change, so that ten thousand members cost no more than
-ten. The record is written again, and the journal removed, when the parent ends.
+ten. A member of a new trial (searches, population-based training) brings the trial in the same line. The record is
+written again, and the journal removed, when the parent ends.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.runs.holder import Holder
+from rl_training.system.atomic_io import fault_point
 from rl_training.system.json_lines import AppendFile, parse_row
 
 JOURNAL = "members.jsonl"
 GENERATION = "generation"
 """Field of the record and of the journal's first line: a journal of another generation belongs to an older record."""
+ADDED = "added"
+"""Field of a line of the journal: trials that were added to the sweep before this member, with their numbers."""
 Status = Literal["waiting", "running", "finished", "stopped", "failed", "killed"]
 """`killed`: no process holds the run, and it never recorded its end."""
 SMALL = 200
@@ -101,37 +105,61 @@ class MemberJournal:
         self.generation = generation
         self._written = {member.key: compact(member) for member in members}
 
-    def note(self, member: Member) -> None:
-        """Append the fields of a member that have changed."""
+    def note(self, member: Member, added: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Append the fields of a member that have changed. With the trials that were `added` before it, which nothing
+        else records, it waits until the line is on disk."""
         now, before = compact(member), self._written.get(member.key, {})
         changed = {name: now.get(name, DEFAULTS.get(name)) for name in {**before, **now}}
         changed = {name: value for name, value in changed.items() if value != before.get(name, DEFAULTS.get(name))}
+        if added:
+            changed[ADDED] = list(added)
         if not changed:
             return
         if self._file is None:
-            self._file = AppendFile(self.path)
-            if self._file.length() == 0:
-                self._file.append(_line({GENERATION: self.generation}))
+            self._file = self._opened()
         self._file.append(_line({"seed": member.seed, "trial": member.trial, **changed}))
-        self._file.flush()
+        if added:
+            self._file.sync()
+        else:
+            self._file.flush()
         self._written[member.key] = now
 
+    def _opened(self) -> AppendFile:
+        """The file, ready for the next line, whatever a parent that was killed has left."""
+        begin = _line({GENERATION: self.generation})
+        with suppress(OSError):
+            with open(self.path, "rb") as earlier:
+                is_current = earlier.readline() == begin
+            if not is_current:  # of an older record, which has been written since
+                fault_point("remove", self.path)
+                os.unlink(self.path)
+        file = AppendFile(self.path)
+        file.end_line()
+        if file.length() == 0:
+            file.append(begin)
+        return file
 
-def read_journal(folder: Path, generation: int, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The members of a record with what the journal adds to them; a line that was cut off is left out."""
+
+def read_journal(
+    folder: Path, generation: int, entries: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The members of a record with what the journal adds to them, and the trials that were added, in order. A line that
+    was cut off is left out."""
     members = {(entry.get("trial"), entry["seed"]): dict(entry) for entry in entries}
     if len(members) < len(entries):
-        return [dict(entry) for entry in entries]  # a seed twice: refused by the caller
+        return [dict(entry) for entry in entries], []  # a seed twice: refused by the caller
     try:
         lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
-        return list(members.values())
+        return list(members.values()), []
     rows = [row for row in map(parse_row, lines) if row is not None]
     if not rows or rows[0].get(GENERATION) != generation:
-        return list(members.values())
+        return list(members.values()), []
+    added: list[dict[str, Any]] = []
     for row in rows[1:]:
+        added += row.pop(ADDED, [])
         members.setdefault((row["trial"], row["seed"]), {}).update(row)
-    return list(members.values())
+    return list(members.values()), added
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -383,8 +383,9 @@ def read_record(path: Path, kind: DirectoryKind) -> tuple[dict[str, Any], list[M
         found = json.loads(data)
         if found["schema"] > SCHEMA:
             raise RunError(f"'{file}' was written by a newer version of rl_training; update to read it")
-        entries = read_journal(path, found.get("generation", 0), found["members"])
+        entries, added = read_journal(path, found.get("generation", 0), found["members"])
         members = [_member(entry) for entry in entries]
+        _add_trials(found, added)
     except OSError as error:
         raise RunError(f"cannot read '{file}': {error.strerror}; check its permissions") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -393,6 +394,18 @@ def read_record(path: Path, kind: DirectoryKind) -> tuple[dict[str, Any], list[M
     if (not members and not may_be_empty) or len({member.key for member in members}) < len(members):
         raise no_record(file, kind.name, "no seeds, or one twice")
     return found, members
+
+
+def _add_trials(record: dict[str, Any], added: Sequence[Mapping[str, Any]]) -> None:
+    """Complete a record by the trials of its journal; one that it has already is left out."""
+    for trial in added:
+        number = len(record["trials"])
+        if trial["number"] > number:
+            raise ValueError(f"trial {number} is missing")
+        if trial["number"] == number:
+            record["trials"].append(trial["values"])
+            record["totals"].append(trial["total"])
+            record["seals"] = {**record["seals"], **trial["seals"]}
 
 
 def no_record(file: Path, kind: str, why: object) -> RunError:

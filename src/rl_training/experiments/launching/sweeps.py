@@ -45,7 +45,7 @@ LATEST_GROUP, LATEST_SWEEP = "latest-group", "latest-sweep"
 BASE = "base.yaml"
 """The config that every trial starts from; a trial adds its values."""
 PLAN = "trials"
-"""Name of the seal of the values of all trials."""
+"""Name of the seal of the values of all trials in the record; a trial that was added since has `trials/NUMBER`."""
 SEARCH = "tune.json"
 """The record of a search, in the folder of its sweep."""
 SUBFOLDERS = ("configs", "logs", "plots")
@@ -84,8 +84,13 @@ class Sweep(RunSet):
     info: SweepInfo
     is_own = False
     """The source of its further trials was written on this machine, so these can be sealed too."""
-    _sealed: bool | None = None
-    """Whether the base and the values of the trials carry valid seals; None until somebody asks."""
+
+    def __init__(self, path: Path, info: SweepInfo, members: Sequence[Member], redactor: Redactor) -> None:
+        super().__init__(path, info, members, redactor)
+        self._valid: dict[str, bool] = {}
+        """Which seals are valid, by name, of those that somebody has asked for."""
+        self._unwritten: list[dict[str, Any]] = []
+        """Trials that were added and are not on disk yet: the next member of the journal brings them."""
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.path)!r}, trials={len(self.info.trials)})"
@@ -170,16 +175,41 @@ class Sweep(RunSet):
         stored = self.stored(file)
         if file.name != BASE:
             return stored
-        if self._sealed is None:
-            plan = StoredConfig(self.kind, self._id(PLAN), self.plan_mapping(), self.seals.get(PLAN), "", "")
-            self._sealed = stored.is_own and plan.is_own
+        if BASE not in self._valid:
+            self._valid[BASE] = stored.is_own
+        is_own = self._valid[BASE] and self._values_are_own(trial or 0)
         mapping = with_values(stored.mapping, self.info.trials[trial or 0])
         name, subject = self._id(trial_file(trial or 0)), f"{self.kind} '{self.path}'"
-        return PlannedConfig(self.kind, name, mapping, None, subject, str(file), sealed=self._sealed)
+        return PlannedConfig(self.kind, name, mapping, None, subject, str(file), sealed=is_own)
 
     def plan_mapping(self) -> dict[str, Any]:
         """What the seal of the plan covers: the values of every trial."""
         return {"trials": self.info.trials}
+
+    def _values_are_own(self, trial: int) -> bool:
+        """Whether the values of a trial carry a valid seal: their own, or that of the plan."""
+        name = _added_name(trial) if _added_name(trial) in self.seals else PLAN
+        if name not in self._valid:
+            mapping: dict[str, Any] = {"values": self.info.trials[trial]}
+            if name == PLAN:
+                listed = [number for number in range(len(self.info.trials)) if _added_name(number) not in self.seals]
+                mapping = {"trials": [self.info.trials[number] for number in listed]}
+            stored = StoredConfig(self.kind, self._id(name), mapping, self.seals.get(name), "", "")
+            self._valid[name] = stored.is_own
+        return self._valid[name]
+
+    def save(self) -> None:
+        """Write the whole record; one seal covers the values of all trials again."""
+        trials = range(len(self.info.trials))
+        if any(_added_name(trial) in self.seals for trial in trials):
+            is_own = all(self._values_are_own(trial) for trial in trials)
+            for trial in trials:
+                self.seals.pop(_added_name(trial), None)
+            if is_own:
+                self.seal(PLAN, self.plan_mapping())
+            self._valid.clear()
+        super().save()
+        self._unwritten.clear()
 
     def start_words(self, member: Member) -> list[str]:
         words = super().start_words(member)
@@ -218,23 +248,29 @@ class Sweep(RunSet):
         cfg = parse_stored(base.mapping, values, source=base.source)
         tree = {**config_to_mapping(cfg), "base": None}
         frozen = frozen_values(dict(base.mapping), tree, values)
+        public = dict(values) if frozen is None else frozen
+        sealed = {_added_name(number): {"values": public}}
         if frozen is None:
             with readable_errors(f"cannot write the config of trial {number} in '{self.path}'"):
                 atomic_write(self.path / "configs" / trial_file(number), dump_mapping(tree).encode())
+            sealed[trial_file(number)] = tree
+        for name, mapping in sealed.items():
+            self.seals[name] = None
             if self.is_own:
-                self.seal(trial_file(number), tree)
-        self.info.trials.append(dict(values) if frozen is None else frozen)
+                self.seal(name, mapping)
+        self.info.trials.append(public)
         self.info.totals.append(cfg.training.budget)
-        self._sealed = None
-        if self.is_own:
-            self.seal(PLAN, self.plan_mapping())
+        seals = {name: self.seals[name] for name in sealed}
+        self._unwritten.append({"number": number, "values": public, "total": cfg.training.budget, "seals": seals})
         return number
 
     def add_member(self, trial: int, seed: int) -> Member:
-        """A further run of a trial."""
+        """A further run of a trial, appended to the journal, with the trial if it is new: what is written does not
+        depend on how many there are."""
         member = Member(seed, public_sha256({**self.stored_config(trial).mapping, "seed": seed}), trial=trial)
         self.members.append(member)
-        self.save()
+        self.journal.note(member, self._unwritten)
+        self._unwritten.clear()
         return member
 
     def to_run(self, *, retry_failed: bool) -> list[Member]:
@@ -303,6 +339,11 @@ def find_runs(named: str, output_dir: str | Path) -> RunDir | SeedGroup | Sweep:
 
 def trial_file(trial: int) -> str:
     return f"{_trial_name(trial)}.yaml"
+
+
+def _added_name(trial: int) -> str:
+    """Name of the seal of the values of a trial that was added after the record was written."""
+    return f"{PLAN}/{trial}"
 
 
 def _trial_name(trial: int | None) -> str:

@@ -22,7 +22,8 @@ from rl_training.training.remote.runner import Order
 from rl_training.types import Metrics, Policy, Progress, StateDict, TransitionSink, VectorStep
 
 IN_FLIGHT = 2
-"""Orders that a runner has at a time in asynchronous collection: it never waits for the learner, and no queue grows."""
+"""Orders that a runner has at a time in asynchronous collection, so that it need not wait for the learner. Where a
+batch has a rollout of every environment, those that wait for a slower runner count too: no queue grows."""
 MEASURED = 3
 """Rollouts after the first whose times decide on the warning that runners do not pay."""
 
@@ -201,11 +202,11 @@ class AsyncCollector(RemoteCollector):
             self.started_at = order.env_steps
         weights = self.fleet.pool.share((self.policy if policy is None else policy).state_dict())
         broadcast = perf_counter()
-        for _ in range(IN_FLIGHT):
-            for runner in range(len(self.fleet.shares)):
-                self._top_up(runner, order, weights)
+        self._drop_late()
+        self._top_up_all(order, weights)
         while (batch := self._batch()) is None:
             self._receive(order, weights)
+        self._top_up_all(order, weights)  # what was taken makes room: runners work while the learner does
         self.costs.note(began, broadcast)
         self.lags = [self.progress.updates - arrived.version for arrived in batch]
         return merged([arrived.delivery for arrived in batch])
@@ -221,9 +222,18 @@ class AsyncCollector(RemoteCollector):
         )
         return stats
 
+    def _top_up_all(self, order: Order, weights: Weights) -> None:
+        for _ in range(IN_FLIGHT):
+            for runner in range(len(self.fleet.shares)):
+                self._top_up(runner, order, weights)
+
     def _top_up(self, runner: int, order: Order, weights: Weights) -> None:
         """Give a runner its next order, unless it has enough of them."""
-        if sum(flight.runner == runner for flight in self.flights.values()) >= IN_FLIGHT:
+        ahead = sum(flight.runner == runner for flight in self.flights.values())
+        if not self.mixing:  # it waits for the others with what they have not delivered yet
+            first = self.fleet.shares[runner][0]
+            ahead += sum(arrived.delivery.indices[0] == first for arrived in self.queue)
+        if ahead >= IN_FLIGHT:
             return
         done = self.ordered.get(runner, 0)
         self.ordered[runner] = done + order.num_steps
@@ -256,11 +266,17 @@ class AsyncCollector(RemoteCollector):
                 self._top_up(flight.runner, order, weights)
 
     def _keep(self, delivery: Delivery, flight: Flight) -> None:
-        lag = self.progress.updates - flight.version
-        if self.max_policy_lag is not None and lag > self.max_policy_lag:
-            self.dropped += len(delivery.indices)
-            return
         self.queue.extend(Arrived(part, flight.version) for part in delivery.single())
+        self._drop_late()
+
+    def _drop_late(self) -> None:
+        """Drop rollouts beyond `max_policy_lag`: those that come too late, and those that became so in the queue."""
+        if self.max_policy_lag is None:
+            return
+        oldest = self.progress.updates - self.max_policy_lag
+        kept = deque(arrived for arrived in self.queue if arrived.version >= oldest)
+        self.dropped += len(self.queue) - len(kept)
+        self.queue = kept
 
     def _batch(self) -> list[Arrived] | None:
         """The next batch, if it is complete."""

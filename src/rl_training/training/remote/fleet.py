@@ -57,7 +57,18 @@ class Fleet:
         self.states.update(states)
 
     def replace(self, runner: int, error: RunnerLostError) -> None:
-        """Start another runner from the last boundary; RunError where that cannot give the same run."""
+        """Start another runner from the last boundary; RunError where that cannot give the same run. One that is lost
+        before it has begun, with the same node perhaps, is replaced again."""
+        while True:
+            self._count_loss(runner, error)
+            try:
+                states = {index: self.states[index] for index in self.shares[runner] if index in self.states}
+                return self.pool.replace(runner, states)
+            except RunnerLostError as again:
+                error = again
+
+    def _count_loss(self, runner: int, error: RunnerLostError) -> None:
+        """Say that a runner was lost; RunError if the run cannot go on without it."""
         self.lost += 1
         self._losses[runner] = self._losses.get(runner, 0) + 1
         indices = self.shares[runner]
@@ -72,8 +83,7 @@ class Fleet:
                 f"{named} was lost {MAX_LOSSES} times in a row ({error}); does one of them crash its process? Try "
                 "env.collector: local"
             ) from error
-        warnings.warn(f"{named} was lost ({describe(error)}); another one goes on from the last boundary", stacklevel=2)
-        self.pool.replace(runner, {index: self.states[index] for index in indices if index in self.states})
+        warnings.warn(f"{named} was lost ({describe(error)}); another one goes on from the last boundary", stacklevel=3)
 
     def load(self, kind: str, states: Mapping[str, StateDict]) -> None:
         """Take over the `env` or `collector` states of a checkpoint, by index."""

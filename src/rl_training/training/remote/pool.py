@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from rl_training.training.remote.delivery import Delivery
+from rl_training.training.remote.delivery import Delivery, copied
 from rl_training.training.remote.runner import Order, Runner
 from rl_training.types import RLTrainingError, StateDict
 
@@ -51,7 +51,8 @@ class RunnerPool(Protocol):
         """What was collected; RunnerLostError, or the error of an environment or policy. Frees what holds it."""
 
     def replace(self, runner: int, states: Mapping[int, StateDict]) -> None:
-        """Start another runner in place of one that was lost; its other orders are lost with it."""
+        """Start another runner in place of one that was lost; its other orders are lost with it. RunnerLostError if it
+        is lost before it has begun."""
 
     def close(self) -> None:
         """End all runners. May be called without `start`, and twice."""
@@ -80,7 +81,7 @@ class InlinePool:
             runner.restore(states)
 
     def share(self, state: StateDict) -> Weights:
-        return state
+        return copied(state)  # as they are now: orders may wait while the learner goes on
 
     def send(self, runner: int, order: Order, weights: Weights) -> Ticket:
         self.sent += 1

@@ -79,6 +79,7 @@ class Asha:
         for row in read_rows(sweep.path / FILE):
             self._note(int(row["trial"]), int(row["rung"]), None if row["score"] is None else float(row["score"]))
         self._file = AppendFile(sweep.path / FILE)
+        self._file.end_line()
         self.running: dict[int, int] = {}
         """Trials that run, and the rung they run to."""
 

@@ -45,6 +45,7 @@ class Population:
         """Intervals that are over."""
         rows = list(read_rows(sweep.path / FILE))
         self._file = AppendFile(sweep.path / FILE)
+        self._file.end_line()
         for row in rows:
             self._tell(row["scores"])
             self._take([int(trial) for trial in row["slots"]])
@@ -161,7 +162,7 @@ class Population:
         group = self.sweep.group_of(member)
         member.run = branch_run(source, self.sweep.planned_run(member), stored.mapping, member.seed, group).path.name
         self.sweep.observe_member(member)
-        self.sweep.save()
+        self.sweep.note(member)
         return trial
 
     def steps_used(self) -> int:
