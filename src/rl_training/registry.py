@@ -370,7 +370,7 @@ rules = RuleRegistry(
     "rule",
     {
         name: f"rl_training.envs.games.rules:{name}"
-        for name in ("random", "perfect_tictactoe", "connect_four_lookahead")
+        for name in ("random", "perfect_tictactoe", "careless_tictactoe", "connect_four_lookahead")
     },
 )
 wrappers = Registry(
