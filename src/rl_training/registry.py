@@ -170,6 +170,11 @@ def is_jax_env(value: Any) -> bool:
     return all(callable(getattr(value, method, None)) for method in ("init", "obs", "step"))
 
 
+def is_jax_team(value: Any) -> bool:
+    """Whether such a class or object has several agents: it says who they are, or what their critics see."""
+    return is_jax_env(value) and (hasattr(value, "agents") or callable(getattr(value, "critic_state", None)))
+
+
 def _same(known: Any, value: Any) -> bool:
     """Whether two objects are one piece of code, imported twice: reloaded, or as a script and as a module."""
     if known is value:
@@ -365,7 +370,7 @@ rules = RuleRegistry(
     "rule",
     {
         name: f"rl_training.envs.games.rules:{name}"
-        for name in ("random", "perfect_tictactoe", "connect_four_lookahead")
+        for name in ("random", "perfect_tictactoe", "careless_tictactoe", "connect_four_lookahead")
     },
 )
 wrappers = Registry(

@@ -270,9 +270,9 @@ def build_compiled(cfg: TrainConfig, *, ahead: bool) -> CompiledTrainer:
 def compiled_parts(cfg: TrainConfig, spec: AlgorithmSpec, hparams: Any, guard: Guard) -> CompiledParts:
     """Environment and agent; with several agents in each environment, the rows and the team that they are."""
     from rl_training.assembly.multi_agent.compiled import CompiledParts, team_parts
-    from rl_training.jax.envs import TEAM_TWINS, make
+    from rl_training.jax.envs import find_team, make
 
-    if cfg.env_id in TEAM_TWINS:
+    if find_team(cfg.env_id) is not None:
         return team_parts(cfg, spec, hparams, guard)
     env = make(cfg.env_id, cfg.env.kwargs, cfg.env.max_episode_steps)
     spaces = env.observation_space, env.action_space

@@ -62,7 +62,7 @@ def lane_of(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str:
 
 def against_compiling(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str | None:
     """Why a run cannot be one compiled program; None where it can."""
-    from rl_training.jax.envs import AGAINST_RANDOM, TEAM_TWINS, find
+    from rl_training.jax.envs import AGAINST_RANDOM, find, find_team
 
     if env_fn is not None:
         return "env_fn makes a Gymnasium environment"
@@ -80,7 +80,7 @@ def against_compiling(cfg: TrainConfig, env_fn: EnvFn | None = None) -> str | No
     for name, is_set in settings.items():
         if is_set:
             return f"{name} is for Gymnasium environments"
-    if cfg.env_id in TEAM_TWINS:
+    if find_team(cfg.env_id) is not None:
         return against_compiling_teams(cfg)
     if find(cfg.env_id) is None:
         return f"environment '{cfg.env_id}' has no form in JAX"

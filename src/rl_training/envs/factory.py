@@ -26,7 +26,7 @@ from rl_training.envs.episode_log import EpisodeLog
 from rl_training.envs.games.seat import Seat
 from rl_training.envs.games.turns import has_turns
 from rl_training.envs.masks import with_action_mask
-from rl_training.envs.multi_agent.build import joined
+from rl_training.envs.multi_agent.build import cannot_render, host_team, joined
 from rl_training.envs.multi_agent.sources import TeamSource
 from rl_training.envs.preprocessing.atari import atari_entry
 from rl_training.envs.preprocessing.rendering import prepare_rendering, with_real_frame_rate
@@ -35,7 +35,15 @@ from rl_training.envs.suites import Env
 from rl_training.envs.vector.native import make_native
 from rl_training.envs.vector.sync import ResumableSyncVectorEnv
 from rl_training.envs.wrappers import FrameStack
-from rl_training.registry import check_kwargs, import_own, import_plugins, is_jax_env, parameters_of, wrappers
+from rl_training.registry import (
+    check_kwargs,
+    import_own,
+    import_plugins,
+    is_jax_env,
+    is_jax_team,
+    parameters_of,
+    wrappers,
+)
 from rl_training.runs.spaces import describe as describe_space
 from rl_training.runs.spaces import fits
 from rl_training.seeding import stream
@@ -168,6 +176,8 @@ def _build(source: suites.Source, name: str, kwargs: dict[str, Any], cfg: EnvCon
         kwargs["render_mode"] = render_mode
     check_kwargs(creator, kwargs, f"environment '{name}'", "env.kwargs")
     built = source(**kwargs)
+    if is_jax_team(built):
+        built = host_team(source, kwargs, name, render_mode, max_episode_steps)
     if has_turns(built):
         built = Seat(built, name)
     elif (team := joined(built, cfg, name)) is not None:
@@ -176,10 +186,7 @@ def _build(source: suites.Source, name: str, kwargs: dict[str, Any], cfg: EnvCon
         max_episode_steps = built.max_episode_steps if max_episode_steps is None else max_episode_steps
         built = import_own("rl_training.jax.envs.gym_adapter:GymEnv", "adapter")(source, kwargs, render_mode)
         if render_mode is not None and built.render_mode is None:
-            raise EnvError(
-                f"environment '{name}' cannot render; give its class a method render(state) that returns a "
-                "(height, width, 3) uint8 image of the state of one environment"
-            )
+            raise EnvError(cannot_render(name))
     if not isinstance(built, gym.Env):
         raise EnvError(
             f"environment '{name}' made a {type(built).__module__}.{type(built).__qualname__}, not a gymnasium.Env; "

@@ -15,7 +15,7 @@ from rl_training.types import BoxSpec, ConfigError, DictSpec, LeafSpec, SpaceSpe
 
 if TYPE_CHECKING:
     from rl_training.jax.models.networks import Network
-    from rl_training.jax.types import JaxEnv
+    from rl_training.jax.types import JaxEnv, JaxTeamEnv
 
 ROWS = 3
 """Number of environments or observations to check with: not 1, which would hide a missing axis."""
@@ -24,27 +24,65 @@ KINDS = {jnp.floating: "floats", jnp.integer: "integers", jnp.bool_: "bools"}
 
 def check_env(env: JaxEnv, what: str) -> None:
     """ConfigError unless `init`, `obs`, `step` and the spaces of an environment are consistent for n environments."""
-    key = jax.eval_shape(jax.random.key, 0)
-    state = jax.eval_shape(lambda key: env.init(key, ROWS), key)
+    state = checked_state(env, what)
+    check_obs(jax.eval_shape(env.obs, state), env.observation_space, f"{what}: obs(state)")
+    check_step(env, state, (ROWS,), what)
+
+
+TEAM_NEEDS = ("agents", "observation_space", "action_space", "state_space", "max_episode_steps", "critic_state")
+"""What an environment of several agents has beside init, obs and step."""
+
+
+def check_team(env: JaxTeamEnv, what: str) -> None:
+    """The same for an environment of several agents, whose arrays have an axis of agents behind that of environments;
+    see `types.JaxTeamEnv`."""
+    for name in TEAM_NEEDS:
+        if not hasattr(env, name):
+            raise ConfigError(
+                f"{what} has no {name}; an environment of several agents in JAX needs {', '.join(TEAM_NEEDS)} beside "
+                "init, obs and step"
+            )
+    agents = list(env.agents)
+    if not agents or len(set(agents)) != len(agents) or not all(isinstance(agent, str) for agent in agents):
+        raise ConfigError(f"{what}: agents must be different names, at least one, not {agents!r}")
+    spaces = {"observation_space": env.observation_space, "state_space": env.state_space}
+    for name, space in spaces.items():
+        if not isinstance(space, BoxSpec) or space.dtype != np.float32:
+            raise ConfigError(f"{what}: {name} must be a BoxSpec of float32, that of one agent or of all, not {space}")
+    if len(env.state_space.shape) != 1:
+        raise ConfigError(f"{what}: state_space must be a vector, not of shape {env.state_space.shape}")
+    rows, state = (ROWS, len(agents)), checked_state(env, what)
+    seen, shown = jax.eval_shape(env.obs, state), jax.eval_shape(env.critic_state, state)
+    check_array(seen, (*rows, *env.observation_space.shape), jnp.floating, f"{what}: obs(state)")
+    check_array(shown, (ROWS, *env.state_space.shape), jnp.floating, f"{what}: critic_state(state)")
+    check_step(env, state, rows, what)
+
+
+def checked_state(env: JaxEnv | JaxTeamEnv, what: str) -> Any:
+    """The shapes of a first state; ConfigError unless every array has a row for each environment."""
+    state = jax.eval_shape(lambda key: env.init(key, ROWS), jax.eval_shape(jax.random.key, 0))
     for path, leaf in named_leaves(state):
         if leaf.shape[:1] != (ROWS,):
             raise ConfigError(
                 f"{what}: init(key, n) made a state{path} of shape {leaf.shape} for n = {ROWS}; every array of a state "
                 "has n rows, one for each environment"
             )
-    check_obs(jax.eval_shape(env.obs, state), env.observation_space, f"{what}: obs(state)")
+    return state
+
+
+def check_step(env: JaxEnv | JaxTeamEnv, state: Any, rows: tuple[int, ...], what: str) -> None:
+    """ConfigError unless `step` takes actions of all `rows`, environments or their agents, and returns what it must."""
     space = env.action_space
     if isinstance(space, DictSpec):
         raise ConfigError(f"{what} has a Dict action space, which no algorithm here can use")
-    dtype = np.float32 if isinstance(space, BoxSpec) else np.int32
-    stepped = jax.eval_shape(env.step, state, jax.ShapeDtypeStruct((ROWS, *space.shape), dtype), key)
+    dtype, key = np.float32 if isinstance(space, BoxSpec) else np.int32, jax.eval_shape(jax.random.key, 0)
+    stepped = jax.eval_shape(env.step, state, jax.ShapeDtypeStruct((*rows, *space.shape), dtype), key)
     if not isinstance(stepped, tuple) or len(stepped) != 4:
         raise ConfigError(f"{what}: step must return (state, rewards, terminated, truncated)")
     check_unchanged(state, stepped[0], f"{what}: step", "state")
-    for name, column, kind in zip(
-        ("rewards", "terminated", "truncated"), stepped[1:], (jnp.floating, jnp.bool_, jnp.bool_), strict=True
-    ):
-        check_array(column, (ROWS,), kind, f"{what}: step: {name}")
+    check_array(stepped[1], rows, jnp.floating, f"{what}: step: rewards")
+    for name, column in zip(("terminated", "truncated"), stepped[2:], strict=True):
+        check_array(column, (ROWS,), jnp.bool_, f"{what}: step: {name}")
 
 
 def check_obs(obs: Any, space: SpaceSpec, what: str) -> None:

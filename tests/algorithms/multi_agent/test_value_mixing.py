@@ -80,16 +80,27 @@ def test_targets_are_those_of_the_team(algo: str) -> None:
     assert set(np.unique(batch["rewards"].reshape(-1, 3).std(axis=1))) == {0.0}
 
 
-def test_a_team_that_was_cut_off_goes_on() -> None:
-    cfg = config("vdn")
+@pytest.mark.parametrize("algo", ["vdn", "qmix"])
+def test_a_team_that_was_cut_off_goes_on(algo: str) -> None:
+    """A time limit is no end: the values of the agents that it cut off are those of their last observations."""
+    cfg = config(algo)
     cfg["env"]["max_episode_steps"] = 2
     trainer = built(cfg)
     algorithm = trainer.algorithm.members["agents"].algorithm
     batch = all_transition_rows(trainer.algorithm.views["agents"], trainer.buffer.sample(40))
     with torch.no_grad():
-        team = algorithm.team(batch, algorithm.prepare(batch))
-    assert batch["truncated"].any()
+        rows = algorithm.prepare(batch)
+        team = algorithm.team(batch, rows)
+        targets = algorithm.targets_of(rows, team)
+        lagging, chosen = algorithm.targets["values"].network, algorithm.q(rows.next_obs).squeeze(2).argmax(1)
+        best = lagging.q(rows.next_obs).squeeze(2).gather(1, chosen[:, None]).view(-1, 3)
+        counted = torch.as_tensor(batch["next_valid"] | batch["truncated"]).view(-1, 3)
+        totals = lagging.mixer(best * counted, algorithm.state(rows.next_obs))
     assert not team.terminated.any()
+    cut = batch["truncated"].reshape(-1, 3).any(1)
+    assert cut.any()
+    assert (totals[cut].abs() > 1e-3).all(), "agents that were cut off have values"
+    np.testing.assert_allclose(targets, batch["rewards"].reshape(-1, 3)[:, 0] + 0.9 * totals.numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("algo", ["vdn", "qmix"])

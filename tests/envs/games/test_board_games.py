@@ -10,7 +10,7 @@ from pettingzoo.classic.connect_four import connect_four as connect_four_v3
 from pettingzoo.classic.tictactoe import tictactoe as tictactoe_v3
 
 from rl_training.envs.games.connect_four import ConnectFour
-from rl_training.envs.games.rules import connect_four_lookahead, perfect_tictactoe, random
+from rl_training.envs.games.rules import careless_tictactoe, connect_four_lookahead, perfect_tictactoe, random
 from rl_training.envs.games.tictactoe import TicTacToe
 from rl_training.types import EnvError
 
@@ -102,6 +102,15 @@ def test_perfect_player_draws_among_its_best_moves() -> None:
     assert {perfect_tictactoe(empty, None, rng) for _ in range(300)} == set(range(9))  # all first moves draw
     corner = board(["o..", "...", "..."])
     assert {perfect_tictactoe(corner, None, rng) for _ in range(50)} == {4}  # anything but the centre loses
+
+
+def test_careless_player_plays_every_second_move_at_random() -> None:
+    rng = np.random.default_rng(0)
+    corner = board(["o..", "...", "..."])
+    mask = np.array([0, 1, 1, 1, 1, 1, 1, 1, 1], np.int8)
+    drawn = [careless_tictactoe(corner, mask, rng) for _ in range(800)]
+    assert set(drawn) == set(range(1, 9))
+    assert 400 < drawn.count(4) < 500, "the only move that does not lose: half of the time, and an eighth of the rest"
 
 
 def test_random_draws_among_legal_moves() -> None:

@@ -72,6 +72,16 @@ def test_masks_come_from_observations_or_infos(place: Any) -> None:
     assert obs["agents/action_mask"].tolist() == [[1, 1], [0, 1], [0, 1]], "agents that are gone may do anything"
 
 
+@pytest.mark.parametrize("place", ["observation", "info"])
+def test_agents_that_are_cut_off_keep_their_masks(place: Any) -> None:
+    """Their last observations are valued by the best action that was possible there."""
+    env = JointEnv(team_cases.Masked(place), AgentsConfig(masks=place), max_episode_steps=1)
+    env.reset(seed=0)
+    obs, *_ = env.step(np.ones(3))
+    assert obs["agents:ended"].tolist() == [1, 2, 2]
+    assert obs["agents/action_mask"].tolist() == [[1, 1], [0, 1], [0, 1]]
+
+
 def test_different_spaces_by_policy() -> None:
     env = make_env("mpe2/simple_tag_v3", agents(policies={"hunters": ("adversary_*",), "prey": ("agent_*",)}))
     spec = space_spec(env.observation_space)

@@ -5,7 +5,7 @@ that value is learnt, by Q-learning on replay. The mixer grows with each of its 
 team are the greedy actions of its agents: acting needs neither mixer nor state.
 
 Top to bottom: the mathematics, the policy, the algorithm. Rows come agent by agent (b * A + a); agents that are gone
-count as 0 in the mixture.
+count as 0 in the mixture, and agents that a time limit cut off count with their last observations.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class TeamRows(NamedTuple):
 
     there: Tensor
     """1 for agents that act in this step."""
-    there_next: Tensor
-    """1 for agents that go on after it."""
+    goes_on: Tensor
+    """1 for agents whose values count after it: those that are there, and those that were only cut off by it."""
     rewards: Tensor
     terminated: Tensor
     """1 where nobody of the team goes on, and nobody was only cut off."""
@@ -118,12 +118,12 @@ class ValueMixing(OffPolicyAlgorithm):
         """The columns of the batch that are about whole teams."""
         columns = team_columns(batch, self.hp.burn_in if self.remembers else None)
         there, there_next, truncated = (self.tensor(columns[name]).view(-1, self.agents) for name in columns)
-        goes_on = there_next.any(1) | (truncated & there).any(1)
+        goes_on = there_next | (truncated & there)
         return TeamRows(
             there.float(),
-            there_next.float(),
+            goes_on.float(),
             rows.rewards.view(-1, self.agents)[:, 0],
-            (~goes_on).float(),
+            (~goes_on.any(1)).float(),
             there.any(1).float(),
         )
 
@@ -138,7 +138,7 @@ class ValueMixing(OffPolicyAlgorithm):
         numbers = lagging.q(rows.next_obs)
         chooser = self.q(rows.next_obs) if self.hp.double else numbers
         best = of_actions(numbers, greedy(self.expected(chooser), rows.next_obs)).view(-1, self.agents)
-        following = lagging.mixer(best * team.there_next, self.state(rows.next_obs))
+        following = lagging.mixer(best * team.goes_on, self.state(rows.next_obs))
         discounts = torch.full_like(following, self.hp.gamma)
         return td_targets(team.rewards, discounts, team.terminated, following)
 

@@ -30,6 +30,12 @@ def perfect_tictactoe(observation: Array, mask: Array | None, rng: np.random.Gen
     return moves[int(rng.integers(len(moves)))]
 
 
+def careless_tictactoe(observation: Array, mask: Array | None, rng: np.random.Generator) -> int:
+    """Every second move at random, on average, and perfect ones between: it comes to positions that perfect play never
+    sees, and wins where the other does not take care there."""
+    return (random if rng.random() < 0.5 else perfect_tictactoe)(observation, mask, rng)
+
+
 def connect_four_lookahead(observation: Array, mask: Array | None, rng: np.random.Generator) -> int:
     """Wins if it can, blocks if it must, else plays any legal move with the same probability."""
     own, other = observation[..., 0].tolist(), observation[..., 1].tolist()

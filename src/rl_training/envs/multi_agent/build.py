@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +12,8 @@ from rl_training.envs.multi_agent.joint import JointEnv
 from rl_training.envs.multi_agent.mpe import direct
 from rl_training.envs.multi_agent.repairs import repaired
 from rl_training.envs.multi_agent.simultaneous import as_simultaneous
-from rl_training.types import ConfigError
+from rl_training.registry import import_own
+from rl_training.types import ConfigError, EnvError
 
 
 def joined(built: Any, cfg: EnvConfig, name: str) -> JointEnv | None:
@@ -30,6 +32,29 @@ def joined(built: Any, cfg: EnvConfig, name: str) -> JointEnv | None:
     # a Gymnasium environment has its time limit inside already
     limit = None if isinstance(built, gym.Env) else cfg.max_episode_steps
     return JointEnv(team, cfg.agents, name=name, max_episode_steps=limit)
+
+
+def host_team(
+    creator: Callable[..., Any],
+    kwargs: Mapping[str, Any],
+    name: str,
+    render_mode: str | None = None,
+    max_episode_steps: int | None = None,
+) -> Any:
+    """Your own JAX environment of several agents, stepped in Python; `max_episode_steps` replaces its time limit."""
+    adapter = import_own("rl_training.jax.envs.team_adapter:HostTeam", "adapter")
+    team = adapter(creator, kwargs, name, render_mode, max_episode_steps)
+    if render_mode is not None and team.render_mode is None:
+        raise EnvError(cannot_render(name))
+    return team
+
+
+def cannot_render(name: str) -> str:
+    """What is said of a JAX environment without pictures."""
+    return (
+        f"environment '{name}' cannot render; give its class a method render(state) that returns a (height, width, 3) "
+        "uint8 image of the state of one environment"
+    )
 
 
 def make_joint(env: Any, cfg: EnvConfig | None = None, *, name: str = "") -> JointEnv:

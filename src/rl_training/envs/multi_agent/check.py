@@ -14,13 +14,14 @@ from rl_training.config.schema import EnvConfig
 from rl_training.envs.check_env import EnvReport
 from rl_training.envs.episode_log import as_arrays, same_bits
 from rl_training.envs.factory import EnvThunk
-from rl_training.envs.multi_agent.build import make_joint
+from rl_training.envs.multi_agent.build import host_team, make_joint
 from rl_training.envs.multi_agent.joint import JointEnv
 from rl_training.envs.multi_agent.repairs import repaired
 from rl_training.envs.multi_agent.simultaneous import Simultaneous, as_simultaneous
 from rl_training.envs.replay_check import replay_difference
 from rl_training.envs.spaces import Space
 from rl_training.envs.suites import find, name_of
+from rl_training.registry import is_jax_team
 from rl_training.system.error_text import describe
 from rl_training.types import ACTION_MASK, RLTrainingError
 
@@ -64,7 +65,10 @@ def check_multi_agent(
 def _made(env: str | Callable[..., Any], cfg: EnvConfig) -> Any:
     source: Any = find(env)
     if callable(source):
-        return repaired(source(**cfg.kwargs))
+        built = source(**cfg.kwargs)
+        if is_jax_team(built):
+            return host_team(source, cfg.kwargs, name_of(env), max_episode_steps=cfg.max_episode_steps)
+        return repaired(built)
     made: Any = EnvThunk(source, cfg)().unwrapped
     return made.env if isinstance(made, JointEnv) else made
 

@@ -248,7 +248,8 @@ class JointEnv(gym.Env[Any, Any]):
     def _joined(
         self, obs: dict[str, Any], infos: dict[str, Any], rewards: dict[str, float], ended: dict[str, int]
     ) -> dict[str, Array]:
-        """The joint observation; agents that are gone have zeros, and every action allowed."""
+        """The joint observation; agents that are gone have zeros, and every action allowed. Those that were cut off
+        just now keep their last observation and its mask."""
         arrays = {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._layout.items()}
         for place in self.places:
             agent, row, keys = place.agent, place.row, place.keys
@@ -268,7 +269,9 @@ class JointEnv(gym.Env[Any, Any]):
                 arrays[keys.first][row] = agent not in self.acted
             else:
                 arrays[keys.ended][row] = ended.get(agent, 0)
-                if keys.mask is not None:
+                # what was only cut off is valued by the actions that it could have taken
+                cut_off = ended.get(agent) == TRUNCATED
+                if keys.mask is not None and not (cut_off and arrays[keys.mask][row].any()):
                     arrays[keys.mask][row] = 1
         if self.joint.state == "env":
             # nothing bootstraps from a state in which all have terminated, and some environments have none then

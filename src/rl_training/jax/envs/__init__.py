@@ -1,13 +1,13 @@
 """JAX environments: `find` says whether an id has one, `make` builds it; see the README of this folder.
 
-Those of several agents have their own table, `TEAM_TWINS`, and `make_team`. Importing this module does not import jax:
-environments are imported lazily, when they are built.
+Those of several agents have their own table, `TEAM_TWINS`, and `find_team` and `make_team`. Importing this module does
+not import jax: environments are imported lazily, when they are built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rl_training.registry import (
     check_call,
@@ -16,6 +16,7 @@ from rl_training.registry import (
     environments,
     import_own,
     is_jax_env,
+    is_jax_team,
     parameters_of,
 )
 from rl_training.types import ConfigError
@@ -81,15 +82,26 @@ def find(env_id: str) -> EnvEntry | None:
     """
     if env_id in TWINS:
         return TWINS[env_id]
+    own = _own(env_id)
+    return EnvEntry(env_id) if is_jax_env(own) and not is_jax_team(own) else None
+
+
+def find_team(env_id: str) -> EnvEntry | None:
+    """The same for environments of several agents: your own class has `agents` and `critic_state` beside the three."""
+    if env_id in TEAM_TWINS:
+        return TEAM_TWINS[env_id]
+    return EnvEntry(env_id) if is_jax_team(_own(env_id)) else None
+
+
+def _own(env_id: str) -> Any:
+    """What a registered name or "package.module:Class" stands for; None for any other id."""
     is_dotted = env_id.rpartition(":")[2].isidentifier() and ":" in env_id  # "module:Id-v0" is Gymnasium's
-    if (env_id in environments or is_dotted) and is_jax_env(environments.get(env_id)):
-        return EnvEntry(env_id)
-    return None
+    return environments.get(env_id) if env_id in environments or is_dotted else None
 
 
 def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps: int | None = None) -> JaxEnv:
     """The environment of an id with its time limit, which `max_episode_steps` replaces."""
-    from rl_training.jax.checks import check_env
+    from rl_training.jax.checks import check_env, check_team
     from rl_training.jax.envs.base import TimeLimit
 
     entry = find(env_id)
@@ -105,6 +117,8 @@ def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps
     check_kwargs(creator, kwargs, f"environment '{env_id}'", "env.kwargs")
     check_call(creator, f"environment '{env_id}'", kwargs=kwargs)
     env: JaxEnv = creator(**kwargs)
+    if is_jax_team(env):  # agents that the class does not have, only the object
+        check_team(cast("JaxTeamEnv", env), f"environment '{env_id}'")
     for name in ("observation_space", "action_space", "max_episode_steps"):
         if not hasattr(env, name):
             raise ConfigError(
@@ -117,18 +131,30 @@ def make(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps
 
 
 def team_refusal(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
-    """Which argument of a team environment its JAX twin does not have; None where it has them all."""
+    """Which argument of a team environment its JAX twin does not have; None where it has them all. Your own environment
+    in JAX is no twin: an argument that it does not have is an error wherever it runs."""
+    if env_id not in TEAM_TWINS:
+        return None
     parameters = parameters_of(import_own(TEAM_TWINS[env_id].creator, "environment")) or {}
     missing = [name for name in kwargs if name not in parameters]
     return f"env.kwargs.{missing[0]} is not in the JAX form of '{env_id}'" if missing else None
 
 
 def make_team(env_id: str, kwargs: Mapping[str, Any] | None = None, max_episode_steps: int | None = None) -> JaxTeamEnv:
-    """The JAX twin of an environment of several agents; `max_episode_steps` is a further time limit."""
+    """The JAX form of an environment of several agents. `max_episode_steps` is a further time limit for a twin, whose
+    own is an argument of the environment; it replaces that of your own environment."""
+    from rl_training.jax.checks import check_team
     from rl_training.jax.envs.teams import TeamTimeLimit
 
-    creator = import_own(TEAM_TWINS[env_id].creator, "environment")
-    check_call(creator, f"environment '{env_id}'", kwargs=kwargs)
-    env: JaxTeamEnv = creator(**(kwargs or {}))
+    kwargs, what = kwargs or {}, f"environment '{env_id}'"
+    is_twin = env_id in TEAM_TWINS
+    creator = import_own(TEAM_TWINS[env_id].creator, "environment") if is_twin else environments.get(env_id)
+    check_kwargs(creator, kwargs, what, "env.kwargs")
+    check_call(creator, what, kwargs=kwargs)
+    env: JaxTeamEnv = creator(**kwargs)
+    if not is_twin:
+        check_team(env, what)
+        limit = env.max_episode_steps if max_episode_steps is None else max_episode_steps
+        return env if limit is None else TeamTimeLimit(env, limit)
     limits = [limit for limit in (env.max_episode_steps, max_episode_steps) if limit is not None]
     return TeamTimeLimit(env, min(limits)) if limits else env

@@ -89,7 +89,7 @@ def test_updates_are_those_of_the_torch_twin(critic_input: Any) -> None:
     torch_twin.policy.load_state_dict(ours)  # a checkpoint of one opens in the other, with its units
     assert torch_twin.policy.units == pytest.approx(tuple(map(float, units(agent.state.value_scale))), rel=1e-5)
     agent.policy.load_state_dict(theirs)
-    assert float(agent.state.value_scale.first) == pytest.approx(theirs["value_scale"]["first"])
+    assert float(agent.state.value_scale.mean) == pytest.approx(theirs["value_scale"]["mean"])
 
 
 def test_actors_see_their_own_rows_only() -> None:
@@ -122,6 +122,17 @@ def test_the_scale_is_that_of_the_torch_twin() -> None:
         scale = moved(scale, jnp.asarray(returns))
         twin.update(returns)
     assert tuple(map(float, units(scale))) == pytest.approx((twin.mean, twin.std), rel=1e-5)
+
+
+def test_large_returns_that_are_alike_keep_their_scale() -> None:
+    """In float32 a mean square less a squared mean of 5,000 says nothing about a standard deviation of 0.5."""
+    scale, twin = Scale(*(jnp.zeros(()),) * 3), ValueScale()
+    for seed in range(20):
+        returns = np.random.default_rng(seed).normal(5000.0, 0.5, 400).astype(np.float32)
+        scale = moved(scale, jnp.asarray(returns))
+        twin.update(returns)
+    assert twin.std == pytest.approx(0.5, rel=0.05)
+    assert float(units(scale)[1]) == pytest.approx(twin.std, rel=1e-2)
 
 
 def test_rescaling_keeps_every_value() -> None:

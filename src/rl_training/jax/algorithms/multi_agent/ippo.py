@@ -20,16 +20,16 @@ from rl_training.jax.models.networks import Params
 from rl_training.jax.models.optimization import OptimizerState
 from rl_training.jax.numerics.normalization import RewardStatistics, Statistics
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics
-from rl_training.numerics.value_scale import DECAY, SMALLEST_STD
+from rl_training.numerics.value_scale import SMALLEST_STD, moved_scale
 
 __all__ = ["HYPER", "SPEC", "IPPOConfig", "ippo"]
 
 
 class Scale(NamedTuple):
-    """Exponential means of returns and their squares, and the weight of all data in them; see `ValueScale`."""
+    """Exponential mean and variance of returns, and the weight of all data in them; see `ValueScale`."""
 
-    first: Any
-    second: Any
+    mean: Any
+    variance: Any
     weight: Any
 
 
@@ -46,16 +46,12 @@ class ScaledState(NamedTuple):
 
 def units(scale: Scale) -> tuple[Any, Any]:
     """(mean, std) of the values that the critic's outputs stand for; (0, 1) before any data."""
-    known, weight = scale.weight > 0.0, jnp.where(scale.weight > 0.0, scale.weight, 1.0)
-    mean = scale.first / weight
-    variance = jnp.maximum(scale.second / weight - jnp.square(mean), 0.0)
-    return mean, jnp.where(known, jnp.maximum(jnp.sqrt(variance), SMALLEST_STD), 1.0)
+    return scale.mean, jnp.where(scale.weight > 0.0, jnp.maximum(jnp.sqrt(scale.variance), SMALLEST_STD), 1.0)
 
 
 def moved(scale: Scale, returns: Any) -> Scale:
     """The scale, moved towards the returns of a rollout."""
-    seen = Scale(returns.mean(), jnp.square(returns).mean(), jnp.ones(()))
-    return Scale(*(DECAY * old + (1.0 - DECAY) * new for old, new in zip(scale, seen, strict=True)))
+    return Scale(*moved_scale(*scale, returns.mean(), returns.var()))
 
 
 def rescaled(head: Params, before: tuple[Any, Any], after: tuple[Any, Any]) -> Params:
