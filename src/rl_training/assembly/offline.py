@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -126,12 +126,29 @@ def check_environment(cfg: TrainConfig, env_fn: EnvFn | None, data: Dataset) -> 
 
 def check_spaces_of(cfg: TrainConfig, found: Spaces, data: Dataset) -> None:
     """ConfigError where spaces are not those of the dataset."""
-    for what, mine, other in zip(("observation", "action"), data.info.spaces, found, strict=True):
-        if not fits(mine, other, bounds=what == "action"):
-            raise ConfigError(
-                f"environment '{cfg.env_id}' has the {what} space {describe(other)}, the dataset "
-                f"'{cfg.dataset.path}' of '{data.info.env_id}' has {describe(mine)}: give --env-id {data.info.env_id}"
-            )
+    if (misfit := unlike(data, found)) is not None:
+        raise ConfigError(
+            f"environment '{cfg.env_id}' has the {misfit.what} space {misfit.own}, the dataset '{cfg.dataset.path}' of "
+            f"'{data.info.env_id}' has {misfit.theirs}: give --env-id {data.info.env_id}"
+        )
+
+
+class Misfit(NamedTuple):
+    """A space that differs from that of a dataset, in words."""
+
+    what: str
+    """observation or action."""
+    own: str
+    theirs: str
+    """That of the dataset."""
+
+
+def unlike(data: Dataset, found: Spaces) -> Misfit | None:
+    """The first space that is not that of the dataset."""
+    for what, theirs, own in zip(("observation", "action"), data.info.spaces, found, strict=True):
+        if not fits(theirs, own, bounds=what == "action"):
+            return Misfit(what, describe(own), describe(theirs))
+    return None
 
 
 def freeze_statistics(algorithm: Algorithm, data: Dataset) -> None:

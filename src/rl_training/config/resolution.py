@@ -190,8 +190,10 @@ def check_tree(tree: dict[str, Any]) -> tuple[TrainConfig | None, list[Problem]]
             value_at(tree, path) for path in (("training", "total_timesteps"), ("dataset", "online_share"))
         )
         if given is not None and online is None:
-            what = f"'{spec.name}' is offline and steps no environment: give training.total_updates instead"
+            what = f": '{spec.name}' is offline and steps no environment: give training.total_updates instead"
             unknown_names.append(Problem(("training", "total_timesteps"), what))
+            rest = {name: value for name, value in tree["training"].items() if name != "total_timesteps"}
+            tree = {**tree, "training": rest}  # so that the same is not said twice
     hparams: Any = spec.hparams if spec else FREE_HPARAMS
     cfg, problems = check(root_type(hparams), tree, build)
     return (None if unknown_names else cfg), [*unknown_names, *problems]

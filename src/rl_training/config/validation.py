@@ -73,6 +73,8 @@ def located(problem: Problem, origins: Mapping[tuple[str, ...], Origin], source:
             if origin.place == f"--{origin.spelt}" and not problem.before:
                 return f"{origin.place}{rest}{problem.after}"
             return f"{origin.place}: {problem.before}'{origin.spelt}{rest}'{problem.after}"
+    if not path:  # of the config as a whole
+        return f"{source}{problem.after}"
     return f"{source}: {problem.before}'{dotted(path)}'{problem.after}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.off_policy import WIDE_NETWORK, supports_bounded_box
-from rl_training.hparams.offline import SequenceHparams
+from rl_training.hparams.off_policy import WIDE_NETWORK
+from rl_training.hparams.offline import SequenceHparams, supports_offline_box
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ SPEC = AlgorithmSpec(
     hparams=AWACConfig,
     build="rl_training.algorithms.offline.awac:AWAC",
     functional="rl_training.jax.algorithms.offline.awac:awac",
-    supports=supports_bounded_box,
+    supports=supports_offline_box,
     summary="advantage-weighted actor-critic: imitates the better actions of a dataset, values its own",
     network=WIDE_NETWORK,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.off_policy import WIDE_NETWORK, supports_bounded_box
-from rl_training.hparams.offline import SequenceHparams
+from rl_training.hparams.off_policy import WIDE_NETWORK
+from rl_training.hparams.offline import SequenceHparams, supports_offline_box
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ SPEC = AlgorithmSpec(
     hparams=IQLConfig,
     build="rl_training.algorithms.offline.iql:IQL",
     functional="rl_training.jax.algorithms.offline.iql:iql",
-    supports=supports_bounded_box,
+    supports=supports_offline_box,
     summary="implicit Q-learning: never asks for the value of an action that the dataset lacks",
     network=WIDE_NETWORK,
 )

@@ -6,9 +6,19 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rl_training.hparams.base import STRICT, check_range
-from rl_training.hparams.off_policy import ReplaySchedule
+from rl_training.hparams.off_policy import ReplaySchedule, supports_bounded_box
 from rl_training.hparams.optimizer import OptimizerConfig, check_optimizer
 from rl_training.hparams.schedules import Schedule
+from rl_training.types import BoxSpec, SpaceSpec
+
+
+def supports_offline_box(observation_space: SpaceSpec, action_space: SpaceSpec) -> str | None:
+    """Real-valued actions within finite bounds; the others are referred to algorithms that learn from datasets too."""
+    if not isinstance(action_space, BoxSpec) or action_space.dtype.kind != "f":
+        return "it needs Box actions of a float dtype; for Discrete actions take cql, bc or dt"
+    if not action_space.is_bounded:
+        return "it needs finite action bounds; rescale the actions in a wrapper before recording"
+    return supports_bounded_box(observation_space, action_space)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.off_policy import supports_bounded_box
-from rl_training.hparams.offline import OfflineHparams
+from rl_training.hparams.offline import OfflineHparams, supports_offline_box
 from rl_training.hparams.schedules import Schedule
 
 _DEEP = {"hidden_dims": (256, 256, 256), "activation": "relu"}
@@ -65,7 +64,7 @@ SPEC = AlgorithmSpec(
     hparams=ReBRACConfig,
     build="rl_training.algorithms.offline.rebrac:ReBRAC",
     functional="rl_training.jax.algorithms.offline.rebrac:rebrac",
-    supports=supports_bounded_box,
+    supports=supports_offline_box,
     summary="TD3 on a dataset, with actor and targets held near its actions, and normalised critics",
     network=NETWORK,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.off_policy import WIDE_NETWORK, supports_bounded_box
-from rl_training.hparams.offline import SequenceHparams
+from rl_training.hparams.off_policy import WIDE_NETWORK
+from rl_training.hparams.offline import SequenceHparams, supports_offline_box
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ SPEC = AlgorithmSpec(
     hparams=TD3BCConfig,
     build="rl_training.algorithms.offline.td3_bc:TD3BC",
     functional="rl_training.jax.algorithms.offline.td3_bc:td3_bc",
-    supports=supports_bounded_box,
+    supports=supports_offline_box,
     summary="TD3 on a dataset, with an actor that also imitates it",
     network=WIDE_NETWORK,
 )

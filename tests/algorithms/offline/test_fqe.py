@@ -106,6 +106,27 @@ def test_values_are_fitted_as_far_as_the_targets_allow() -> None:
     assert FQEConfig(gamma=0.9, tau=0.01, total_updates=600).fitted == pytest.approx(0.451, abs=1e-3)
 
 
+def test_episodes_that_begin_in_the_middle_are_no_first_observations() -> None:
+    """The chain from its last state on is worth 0.5, from its first one 1.355: replay rows have both."""
+    data = chain(UNIT)
+    parts = [
+        Steps(
+            data.observations[4 * n + 2 : 4 * n + 4], *(c[3 * n + 2 : 3 * n + 3] for c in columns_of(data)), whole=False
+        )
+        for n in range(40)
+    ]
+    wholes = [
+        Steps(data.observations[4 * n : 4 * n + 4], *(c[3 * n : 3 * n + 3] for c in columns_of(data)))
+        for n in range(40)
+    ]
+    result = off_policy_estimate(Always([0.5]), joined(data.info, parts + wholes), QUICK)
+    assert abs(result.estimate - 1.355) < 0.15
+
+
+def columns_of(data: Dataset) -> tuple[np.ndarray, ...]:
+    return data.actions, data.rewards, data.terminated, data.truncated
+
+
 def test_a_policy_with_memory_follows_the_episodes() -> None:
     data = chain(UNIT, episodes=2)
     policy = Always([0.25], {REWARD: np.zeros(1, np.float32)})
@@ -134,7 +155,11 @@ def test_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     assert "UNFINISHED: after 50 updates the critics are 2% of the way" in text
     assert main(["ope", str(run.run_dir)]) == 2
     other = write_native(record(None, Amount(steps=50), random_env="CartPole-v1"), tmp_path / "other")
+    capsys.readouterr()
     assert main(["ope", str(run.run_dir), "--dataset", str(other)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"dataset '{other}' of 'CartPole-v1' has the observation space Box(4,) float32" in said
+    assert "the run of 'Pendulum-v1' has Box(3,) float32: give --dataset one of 'Pendulum-v1'" in said
 
 
 def ranks(values: list[float]) -> np.ndarray:

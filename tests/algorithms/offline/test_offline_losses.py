@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -88,3 +89,39 @@ def test_memory_is_refused_where_single_transitions_are_learnt_from() -> None:
     ctx = replace(context(), network=NetworkConfig(actor=backbone, critic=SMALL.critic))
     with pytest.raises(ConfigError, match="its networks have no memory"):
         ReBRAC(ctx, ReBRACConfig())
+
+
+def test_td3_bc_updates_as_a_plain_reference() -> None:
+    """Two updates beside the algorithm written out with autograd and torch's Adam: critics at both, actor and targets
+    at the second; a truncated step bootstraps, a terminated one does not."""
+    rate, gamma, tau, alpha = 1e-2, 0.9, 0.3, 2.5
+    ours = TD3BC(context(), TD3BCConfig(learning_rate=rate, gamma=gamma, tau=tau, alpha=alpha, target_noise=0.0))
+    actor, critics = deepcopy(ours.actor), deepcopy(ours.critics)
+    old_actor, old_critics = deepcopy(actor), deepcopy(critics)
+    optimizers = [torch.optim.Adam(network.parameters(), rate) for network in (actor, critics)]
+    rows = batch() | {"truncated": np.arange(32) % 2 == 0}
+    obs, next_obs, actions, rewards = (torch.as_tensor(rows[k]) for k in ("obs", "next_obs", "actions", "rewards"))
+    alive = 1.0 - torch.as_tensor(rows["terminated"]).float()
+    for update in (1, 2):
+        ours.update(rows)
+        with torch.no_grad():
+            targets = rewards + gamma * alive * old_critics(next_obs, old_actor(next_obs)).min(0).values
+        loss = (critics(obs, actions) - targets).square().mean(1).sum()
+        optimizers[1].zero_grad()
+        loss.backward()
+        optimizers[1].step()
+        if update == 2:
+            chosen = actor(obs)
+            values = critics(obs, chosen)[0]
+            loss = -alpha / values.abs().mean().item() * values.mean() + (chosen - actions).square().mean()
+            optimizers[0].zero_grad()
+            loss.backward()
+            optimizers[0].step()
+            for old, new in ((old_actor, actor), (old_critics, critics)):
+                for stale, current in zip(old.parameters(), new.parameters(), strict=True):
+                    stale.data.lerp_(current.data, tau)
+    pairs = ((ours.actor, actor), (ours.critics, critics))
+    lagging = ((ours.targets["actor"].network, old_actor), (ours.targets["critics"].network, old_critics))
+    for one, other in (*pairs, *lagging):
+        for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)

@@ -49,6 +49,33 @@ def test_a_changed_byte_is_found(tmp_path: Path) -> None:
     assert len(read_native(folder, verify=False)) == 9
 
 
+@pytest.mark.parametrize("content", [b"hello", b"\x93NUM", b"", pickle.dumps({"a": 1})])
+def test_what_is_no_numpy_file_is_not_advised_to_be_unpickled(content: bytes, tmp_path: Path) -> None:
+    """NumPy takes whatever has no header for a pickle, and says how to load it unsafely."""
+    folder = write_native(small_dataset(), tmp_path / "x")
+    (folder / "obs.npy").write_bytes(content)
+    (tmp_path / "x.npz").write_bytes(content)
+    for path, message in (
+        (folder, "column 'obs' is cut off or no .npy file"),
+        (tmp_path / "x.npz", "is cut off or no"),
+    ):
+        with pytest.raises(DatasetError, match=message) as caught:
+            open_dataset(path)
+        assert "unsafely" not in str(caught.value)
+
+
+def test_a_file_of_another_library_is_brought_in_first(tmp_path: Path) -> None:
+    (tmp_path / "hopper.hdf5").write_bytes(b"")
+    with pytest.raises(DatasetError, match=r"bring it in with rl dataset convert .*hopper\.hdf5 FOLDER --env-id ID"):
+        open_dataset(tmp_path / "hopper.hdf5")
+
+
+def test_a_file_is_no_folder_to_write_to(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_bytes(b"")
+    with pytest.raises(DatasetError, match="is a file; name a folder"):
+        write_native(small_dataset(), tmp_path / "taken")
+
+
 def test_a_cut_or_missing_file_is_found(tmp_path: Path) -> None:
     folder = write_native(small_dataset(), tmp_path / "x")
     content = (folder / "obs.npy").read_bytes()

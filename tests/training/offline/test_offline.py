@@ -93,7 +93,15 @@ def test_another_dataset_at_resume_is_refused(random_pendulum: Path, tmp_path: P
     ("flags", "message"),
     [
         (["--algo", "bc"], "learns from a dataset: give --dataset PATH"),
-        (["--algo", "bc", "--dataset", "DATA", "--total-timesteps", "100000"], "give training.total_updates instead"),
+        (
+            ["--algo", "bc", "--dataset", "DATA", "--total-timesteps", "100000"],
+            "--total-timesteps: 'bc' is offline and",
+        ),
+        (["--algo", "bc", "--dataset", "DATA", "--total-timesteps", "9"], "give training.total_updates instead"),
+        (["--algo", "bc", "--dataset", "DATA", "--training.total-episodes", "9"], "error: the command line: 'bc' is"),
+        (["--algo", "iql", "--dataset", "DATA", "--dataset.reward", "-1"], "--dataset.reward must be > 0, not -1"),
+        (["--algo", "bc", "--dataset", "run:nothing"], "error: 'run:nothing': no run 'nothing'"),
+        (["--algo", "bc", "--dataset", "run:"], "'run:' names no run: give run:RUN"),
         (["--algo", "bc", "--dataset", "DATA", "--env-id", "CartPole-v1"], "give --env-id Pendulum-v1"),
         (["dt/pendulum", "--dataset", "DATA", "--backend", "jax"], "has no JAX implementation"),
         (["dt/pendulum", "--dataset", "DATA", "--dataset.reward", "0.5"], "leave dataset.reward at raw"),
@@ -109,8 +117,17 @@ def test_refusals_are_one_sentence_and_exit_2(
 ) -> None:
     words = [str(random_pendulum) if flag == "DATA" else flag for flag in flags]
     assert main(["train", *words, "--output-dir", str(tmp_path)]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert message in said
+    assert "problems" not in said
     assert not list(tmp_path.iterdir())
+
+
+def test_discrete_actions_are_referred_to_offline_algorithms(tmp_path: Path, capsys: Any) -> None:
+    folder = write_native(record(None, Amount(steps=60), random_env="CartPole-v1"), tmp_path / "cartpole")
+    for algo in ("td3_bc", "iql", "rebrac", "awac"):
+        assert main(["train", "--algo", algo, "--dataset", str(folder), "--output-dir", str(tmp_path / "runs")]) == 2
+        assert "for Discrete actions take cql, bc or dt" in " ".join(capsys.readouterr().err.split())
 
 
 def test_only_the_best_episodes_and_scaled_rewards() -> None:

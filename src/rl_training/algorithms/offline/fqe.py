@@ -1,9 +1,9 @@
 """Fitted Q evaluation (Le et al. 2019, arXiv:1903.08738): what a policy would return, from a dataset alone.
 
 Critics are fitted to r + gamma Q'(s', pi(s')) for a fixed policy; the estimate is their mean value at the first
-observations of the dataset's episodes. It is as good as the dataset covers what the policy does: `distance` says how
-far its actions are from those of the dataset, `diverged` whether the values are beyond what any sequence of the
-dataset's rewards could give.
+observations of the dataset's whole episodes, since others may begin anywhere. It is as good as the dataset covers what
+the policy does: `distance` says how far its actions are from those of the dataset, `diverged` whether the values are
+beyond what any sequence of the dataset's rewards could give.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class OpeResult:
     """What off-policy evaluation found."""
 
     estimate: float
-    """Discounted return of the policy from the first observations of episodes: mean over critics and episodes."""
+    """Discounted return of the policy from the first observations of whole episodes, or of all where none is whole:
+    mean over critics and episodes."""
     spread: float
     """Standard deviation of the critics' estimates."""
     critics: list[float]
@@ -132,7 +133,7 @@ def off_policy_estimate(policy: Policy, data: Dataset, hp: FQEConfig | None = No
             algorithm.update(replay.sample(hp.batch_size))
     except NonFiniteError:
         broke_off = True
-    begins = data.starts
+    begins = data.starts[data.whole] if data.whole.any() else data.starts
     with torch.no_grad():
         obs = algorithm.observations(data.obs_of(begins))
         values = algorithm.values(algorithm.critics, obs, algorithm.tensor(chosen[data.places[begins]]))

@@ -7,7 +7,6 @@ from typing import Literal
 
 from rl_training.config.sections.base import SECTION
 from rl_training.hparams.base import MAX_COUNT, check_range
-from rl_training.types import ConfigError
 
 AUTO_EVALUATIONS = 10
 """Number of evaluations of a run whose `training.eval_frequency` is auto."""
@@ -48,8 +47,9 @@ class DatasetConfig:
     def __post_init__(self) -> None:
         check_range(self, "top_fraction", low=0.0, high=1.0)
         check_range(self, "online_share", low=0.0, high=1.0)
-        if self.top_fraction == 0.0 or self.reward == 0.0:
-            raise ConfigError("dataset.top_fraction and a number as dataset.reward must be above 0")
+        check_range(self, "top_fraction", low=0.0, above=True)
+        if not isinstance(self.reward, str):
+            check_range(self, "reward", low=0.0, above=True)
 
 
 @dataclass(frozen=True)

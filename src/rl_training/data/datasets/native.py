@@ -32,14 +32,21 @@ def write_native(data: Dataset, folder: Path) -> Path:
     """Write a dataset into a folder that holds none yet; dataset.json comes last, so that a cut-off writing is seen."""
     check_forms(data, str(folder))
     check_values(data, str(folder))
-    if (folder / INDEX).exists():
-        raise DatasetError(f"'{folder}' is a dataset already; remove it or name another folder")
+    check_folder(folder)
     with readable_errors(f"cannot write the dataset '{folder}'"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, column in data.stored().items():
             np.save(folder / file_of(name), column, allow_pickle=False)
         atomic_write(folder / INDEX, json.dumps(record_of(data), indent=1).encode() + b"\n")
     return folder
+
+
+def check_folder(folder: Path) -> None:
+    """DatasetError where no dataset can be written."""
+    if (folder / INDEX).exists():
+        raise DatasetError(f"'{folder}' is a dataset already; remove it or name another folder")
+    if folder.is_file():
+        raise DatasetError(f"'{folder}' is a file; name a folder, or a file that ends in .npz")
 
 
 def record_of(data: Dataset) -> dict[str, Any]:
@@ -87,8 +94,8 @@ def read_native(folder: Path, *, verify: bool = True) -> Dataset:
         for name, (_, _, sha256) in wanted.items():
             if digest(arrays[name]) != sha256:
                 raise DatasetError(
-                    f"'{folder / file_of(name)}': column '{name}' was changed or is damaged: its SHA-256 is not the "
-                    f"one in {INDEX}"
+                    f"'{folder / file_of(name)}': column '{name}' was changed or is damaged, its SHA-256 is not the "
+                    f"one in {INDEX}: copy the dataset again, or record it anew"
                 )
         if combined({name: sha for name, (_, _, sha) in wanted.items()}, info.env_id) != record.get("sha256"):
             raise DatasetError(f"'{folder / INDEX}' was changed: its columns do not give its sha256")
@@ -119,7 +126,17 @@ def mapped(path: Path, column: str) -> Array:
     except FileNotFoundError:
         raise DatasetError(f"'{path}' is missing: column '{column}'") from None
     except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"'{path}': column '{column}' is cut off or no NumPy file ({error})") from error
+        raise DatasetError(f"'{path}': column '{column}' is {why_unreadable(error, '.npy')}") from error
+
+
+def why_unreadable(error: Exception, kind: str) -> str:
+    """Why NumPy read nothing. It takes whatever has no header of its own for a pickle, and objects inside one need a
+    pickle too; its advice to unpickle is not passed on."""
+    said = str(error)
+    if "Python objects" in said or "Object arrays" in said:
+        return "pickled, which can execute code: not read; store numbers"
+    detail = "" if "pickle" in said.lower() else f" ({said})"
+    return f"cut off or no {kind} file{detail}: copy it again, or record it anew"
 
 
 def from_columns(info: DatasetInfo, arrays: dict[str, Array], where: str) -> Dataset:

@@ -12,15 +12,14 @@ import numpy as np
 
 from rl_training.data.datasets.dataset import Dataset, check_values
 from rl_training.data.datasets.info import DatasetError, DatasetInfo
-from rl_training.data.datasets.native import INDEX, from_columns, record_of
+from rl_training.data.datasets.native import INDEX, from_columns, record_of, why_unreadable
 from rl_training.runs.names import readable_errors
 from rl_training.types import Array
 
 
 def write_npz(data: Dataset, path: Path) -> Path:
     """Write a dataset as one compressed file."""
-    if path.exists():
-        raise DatasetError(f"'{path}' exists already; remove it or name another file")
+    check_file(path)
     record = np.frombuffer(json.dumps(record_of(data)).encode(), np.uint8)
     columns: dict[str, Any] = {**data.stored(), INDEX: record}
     with readable_errors(f"cannot write the dataset '{path}'"):
@@ -28,6 +27,12 @@ def write_npz(data: Dataset, path: Path) -> Path:
         with open(path, "xb") as file:
             np.savez_compressed(file, **columns)
     return path
+
+
+def check_file(path: Path) -> None:
+    """DatasetError where the file exists."""
+    if path.exists():
+        raise DatasetError(f"'{path}' exists already; remove it or name another file")
 
 
 def read_npz(path: Path, *, verify: bool = True) -> Dataset:
@@ -48,7 +53,10 @@ def read_npz(path: Path, *, verify: bool = True) -> Dataset:
     if verify:
         for name, sha256 in data.digests.items():
             if sha256 != digests.get(name):
-                raise DatasetError(f"'{path}': column '{name}' was changed: its SHA-256 is not the one in {INDEX}")
+                raise DatasetError(
+                    f"'{path}': column '{name}' was changed, its SHA-256 is not the one in {INDEX}: copy the dataset "
+                    "again, or record it anew"
+                )
         check_values(data, str(path))
     return data
 
@@ -64,7 +72,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise DatasetError(f"'{path}' does not exist") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"'{path}' is cut off or no .npz file ({error})") from error
+        raise DatasetError(f"'{path}' is {why_unreadable(error, '.npz')}") from error
 
 
 def _read(file: Any, name: str, path: Path) -> Array:

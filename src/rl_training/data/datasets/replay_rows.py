@@ -13,11 +13,15 @@ import numpy as np
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.checkpointing.seal import Seal, SealCheck
 from rl_training.config.resolution import config_to_mapping
+from rl_training.config.schema import builtin_spec
 from rl_training.data.datasets.dataset import Dataset, Steps, joined
 from rl_training.data.datasets.info import DatasetError, DatasetInfo
 from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import read_spaces
 from rl_training.types import Array, CheckpointError, Obs
+
+WITHOUT_REPLAY = ("on_policy", "offline", "static")
+"""Kinds of algorithms whose runs store no steps; an offline one that went on in an environment does."""
 
 
 def replay_dataset(run: RunDir, checkpoint: str | int = "latest") -> Dataset:
@@ -26,6 +30,13 @@ def replay_dataset(run: RunDir, checkpoint: str | int = "latest") -> Dataset:
     try:
         saved = CheckpointManager(run.path, sealing=sealing).load(checkpoint, parts={"buffer"})
     except CheckpointError as error:
+        algo = run.config(secrets=False).algo
+        spec = builtin_spec(algo)
+        if spec is not None and spec.kind in WITHOUT_REPLAY:
+            raise DatasetError(
+                f"run '{run.path.name}' is of '{algo}', which has no replay buffer: record episodes with "
+                f"rl record {run.path.name} --episodes N"
+            ) from None
         raise DatasetError(f"run '{run.path.name}' has no replay buffer that can be read: {error}") from error
     whole = saved.parts["buffer"]
     shards = [whole[f"shard_{number}"] for number in range(len(whole))] if "shard_0" in whole else [whole]

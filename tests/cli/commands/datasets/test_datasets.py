@@ -101,6 +101,32 @@ def test_contradicting_flags(flags: list[str], message: str, capsys: Any) -> Non
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["convert", "nowhere", "x", "--top", "nan"], "--top is a fraction above 0 and at most 1, not 'nan'"),
+        (["convert", "nowhere", "x.hdf5"], "'x.hdf5': HDF5 files are only read; name a folder"),
+        (["merge", "nowhere", "neither", "--output", "FILE"], "is a file; name a folder, or a file that ends in .npz"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_first(words: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert main(["dataset", *(str(tmp_path / "file") if word == "FILE" else word for word in words)]) == 2
+    assert message in capsys.readouterr().err
+    assert main(["record", "--env-id", "Nowhere-v0", "--steps", "9", "--output", str(tmp_path / "file")]) == 2
+    assert "is a file; name a folder" in capsys.readouterr().err
+
+
+def test_a_run_without_replay_buffer_is_recorded_by_episodes(tmp_path: Path, capsys: Any) -> None:
+    cfg = {"algo": "random", "env_id": "CartPole-v1", "output_dir": str(tmp_path), "logging": {"terminal": False}}
+    run = train(cfg, training={"total_timesteps": 64, "num_eval_episodes": 0}).run_dir
+    capsys.readouterr()
+    assert main(["record", str(run), "--replay", "--output", str(tmp_path / "x")]) == 2
+    assert f"is of 'random', which has no replay buffer: record episodes with rl record {run.name}" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_damage_is_named_and_ends_with_2(tmp_path: Path, capsys: Any) -> None:
     output = str(tmp_path / "x")
     assert main(["record", "--env-id", "CartPole-v1", "--episodes", "2", "--output", output]) == 0

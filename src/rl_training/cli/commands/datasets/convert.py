@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.cli.commands.datasets.record import read_share
-from rl_training.cli.commands.datasets.texts import write_and_show
+from rl_training.cli.commands.datasets.texts import check_target, number_in, write_and_show
 from rl_training.cli.flags import argument, converted, json_flag, switch, text
 from rl_training.cli.parser import Command, UsageError
 
 if TYPE_CHECKING:
     from rl_training.data.datasets.dataset import Dataset
+
+
+def read_top(typed: str) -> float:
+    """A fraction above 0."""
+    value = number_in(typed)
+    if not 0.0 < value <= 1.0:
+        raise UsageError(f"--top is a fraction above 0 and at most 1, not '{typed}'")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +28,7 @@ class ConvertOptions:
     target: str = argument()
     env_id: str | None = text("environment of a D4RL or OGBench file (.hdf5, .npz), whose spaces it must fit", "ID")
     whole: bool = switch("leave out episodes that begin or end in the middle")
-    top: float = converted(read_share, 1.0, "keep this fraction of the episodes, those of the highest return", "F")
+    top: float = converted(read_top, 1.0, "keep this fraction of the episodes, those of the highest return", "F")
     json: bool = json_flag()
 
 
@@ -30,8 +37,7 @@ def run(options: ConvertOptions) -> int:
 
     from rl_training.data.datasets.merging import best_episodes
 
-    if not 0.0 < options.top <= 1.0:
-        raise UsageError(f"--top is a fraction above 0 and at most 1, not {options.top:g}")
+    check_target(options.target)
     data = opened(options)
     if options.whole:
         data = data.select(np.flatnonzero(data.whole))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rl_training.cli.commands.datasets.texts import write_and_show
+from rl_training.cli.commands.datasets.texts import check_target, write_and_show
 from rl_training.cli.flags import arguments, json_flag, text
 from rl_training.cli.parser import Command, UsageError
 
@@ -22,6 +22,7 @@ def run(options: MergeOptions) -> int:
 
     if options.output is None:
         raise UsageError("say where to write the dataset: --output PATH")
+    check_target(options.output)
     data = merged([open_dataset(where) for where in options.datasets], options.datasets)
     return write_and_show(data, options.output, as_json=options.json)
 

@@ -75,13 +75,18 @@ def estimated(saved: SavedPolicy, options: OpeOptions) -> dict[str, Any]:
     """What fitted Q evaluation says of a policy."""
     from rl_training.algorithms.offline.fqe import off_policy_estimate
     from rl_training.assembly.devices import pinned_threads
-    from rl_training.assembly.offline import check_spaces_of
+    from rl_training.assembly.offline import unlike
+    from rl_training.data.datasets.info import DatasetError
     from rl_training.data.datasets.opening import open_dataset
     from rl_training.hparams.fqe import FQEConfig
 
     cfg = saved.config
     data = open_dataset(str(options.dataset), output_dir=options.output_dir or "runs")
-    check_spaces_of(cfg, (saved.observation_space, saved.action_space), data)
+    if (found := unlike(data, (saved.observation_space, saved.action_space))) is not None:
+        raise DatasetError(
+            f"dataset '{options.dataset}' of '{data.info.env_id}' has the {found.what} space {found.theirs}, the run "
+            f"of '{cfg.env_id}' has {found.own}: give --dataset one of '{cfg.env_id}'"
+        )
     gamma = options.gamma
     if gamma is None:
         gamma = discount_of(cfg.hparams)

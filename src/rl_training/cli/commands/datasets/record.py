@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_training.cli.commands.datasets.texts import write_and_show
+from rl_training.cli.commands.datasets.texts import check_target, number_in, write_and_show
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
     checkpoint_flag,
@@ -32,10 +32,7 @@ REFERENCES = 100
 
 def read_share(typed: str) -> float:
     """A number from 0 on."""
-    try:
-        value = float(typed)
-    except ValueError:
-        value = -1.0
+    value = number_in(typed)
     if not 0.0 <= value < float("inf"):
         raise UsageError(f"--noise and --epsilon take a number from 0 on, not '{typed}'")
     return value
@@ -65,6 +62,7 @@ class RecordOptions:
 def run(options: RecordOptions) -> int:
     check(options)
     assert options.output is not None
+    check_target(options.output)
     with stdout_for_the_result(options.json):
         data = recorded(options)
     return write_and_show(data, options.output, as_json=options.json)

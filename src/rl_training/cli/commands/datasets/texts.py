@@ -15,12 +15,40 @@ BINS = 10
 """Bins of a histogram of actions."""
 
 
+def number_in(typed: str) -> float:
+    """A number as it was typed; NaN for anything else."""
+    try:
+        return float(typed)
+    except ValueError:
+        return float("nan")
+
+
+def check_target(where: str) -> None:
+    """DatasetError where no dataset can be written, before time is spent on making one."""
+    from rl_training.data.datasets.info import DatasetError
+    from rl_training.data.datasets.minari_file import MINARI
+    from rl_training.data.datasets.native import check_folder
+    from rl_training.data.datasets.npz_file import check_file
+    from rl_training.data.datasets.opening import FLAT_FILES
+
+    path = Path(where)
+    if where.startswith(MINARI):
+        return
+    if path.suffix in FLAT_FILES:
+        raise DatasetError(f"'{where}': HDF5 files are only read; name a folder, a file ending in .npz, or minari:ID")
+    if path.suffix == ".npz":
+        check_file(path)
+    else:
+        check_folder(path)
+
+
 def write_and_show(data: Dataset, where: str, *, as_json: bool) -> int:
     """Write a dataset as a folder, as an .npz file or for Minari, and describe it."""
     from rl_training.data.datasets.minari_file import MINARI, write_minari
     from rl_training.data.datasets.native import write_native
     from rl_training.data.datasets.npz_file import write_npz
 
+    check_target(where)
     path = Path(where)
     if where.startswith(MINARI):
         from rl_training.envs.factory import spec_text
