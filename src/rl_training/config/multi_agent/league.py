@@ -18,8 +18,8 @@ class LeagueConfig:
     __pydantic_config__ = STRICT
 
     opponents: tuple[str, ...] = ("random",)
-    """Opponents that are there from the start: random, perfect_tictactoe, careless_tictactoe, connect_four_lookahead, or
-    a function of yours as "rule:package.module:function"."""
+    """Opponents that are there from the start: random, perfect_tictactoe, careless_tictactoe, connect_four_lookahead,
+    or a function of yours as "rule:package.module:function"."""
     latest: float = 0.5
     """Probability that an opponent is the policy as it was after the last rollout; the others share the rest."""
     snapshot_frequency: int = 20_000
