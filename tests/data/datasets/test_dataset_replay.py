@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dataset_cases import dict_dataset, small_dataset
+from dataset_cases import dict_dataset, episode, small_dataset
 
 from rl_training.config.schema import DatasetConfig
+from rl_training.data.datasets.dataset import joined
 from rl_training.data.datasets.dataset_replay import DatasetReplay, next_actions, returns_to_go
 from rl_training.data.datasets.dataset_windows import DatasetSequences, DatasetWindows, undiscounted
 from rl_training.data.datasets.mixed_replay import MixedReplay
@@ -47,17 +48,34 @@ def test_windows_stay_inside_of_their_episode() -> None:
     assert batch["obs"].shape == (200, 3, 2)
     assert batch["actions"].shape == (200, 3, 1)
     first = batch["obs"][:, 0, 0]
-    ends = {10: 13, 20: 22, 30: 34}
+    ends = {10: 13, 20: 22}
     for row in range(200):
         end = ends[int(first[row]) // 10 * 10]
         steps = first[row] + np.arange(3)
         assert batch["valid"][row].tolist() == (steps < end).tolist()
         np.testing.assert_array_equal(batch["obs"][row, :, 0], np.minimum(steps, end - 1))
         np.testing.assert_array_equal(batch["returns_to_go"][row], end - np.minimum(steps, end - 1))
-    assert set(first.tolist()) == {10.0, 11.0, 12.0, 20.0, 21.0, 30.0, 31.0, 32.0, 33.0}
+    assert set(first.tolist()) == {10.0, 11.0, 12.0, 20.0, 21.0}  # the third episode has no end
     assert undiscounted(data, np.arange(9.0)).tolist() == [3, 3, 2, 7, 4, 26, 21, 15, 8]
     camera = DatasetWindows(dict_dataset(), np.random.default_rng(0), WHOLE, length=2).sample(3)
     assert camera["obs"]["camera"].shape == (3, 2, 2, 2, 3)
+
+
+def test_windows_of_an_open_episode_are_drawn_where_there_is_no_other() -> None:
+    data = small_dataset().select(np.array([2]))
+    batch: Any = DatasetWindows(data, np.random.default_rng(0), WHOLE, length=2).sample(50)
+    assert set(batch["obs"][:, 0, 0].tolist()) == {30.0, 31.0, 32.0, 33.0}
+
+
+def test_an_open_episode_is_not_among_the_best() -> None:
+    """With rewards of -1 the open episode of 1 step would have the highest return."""
+    info = small_dataset().info
+    episodes = [episode(3, 10.0), episode(2, 20.0), episode(1, 30.0, terminated=False, whole=False)]
+    for steps in episodes:
+        steps.rewards[:] = -1.0
+    episodes[2].truncated[-1] = False
+    replay = DatasetReplay(joined(info, episodes), np.random.default_rng(0), DatasetConfig(top_fraction=0.4))
+    assert replay.data.observations[:, 0].tolist() == [20.0, 21.0, 22.0]
 
 
 def test_sequences_go_on_with_the_next_episode() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,34 @@ def test_discrete_actions_are_referred_to_offline_algorithms(tmp_path: Path, cap
     for algo in ("td3_bc", "iql", "rebrac", "awac"):
         assert main(["train", "--algo", algo, "--dataset", str(folder), "--output-dir", str(tmp_path / "runs")]) == 2
         assert "for Discrete actions take cql, bc or dt" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"env_id": "imported_by_a_dataset:Env"}, "env_id imported_by_a_dataset:Env"),
+        (
+            {"env": {"wrappers": [{"name": "imported_by_a_dataset:Env"}]}},
+            "env.wrappers.*.name imported_by_a_dataset:Env",
+        ),
+        ({"env": {"kwargs": {"xml_file": "/tmp/any.xml"}}}, "env.kwargs.** /tmp/any.xml"),
+    ],
+)
+def test_a_dataset_names_no_code(
+    changes: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """dataset.json may come from anybody: an environment of its own code would be imported and called."""
+    marker = tmp_path / "executed"
+    (tmp_path / "imported_by_a_dataset.py").write_text(f"open({str(marker)!r}, 'w')\nEnv = None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = record(None, Amount(steps=20), random_env="Pendulum-v1")
+    folder = write_native(replace(data, info=replace(data.info, **changes)), tmp_path / "data")
+    assert main(["train", "--algo", "bc", "--dataset", str(folder), "--output-dir", str(tmp_path / "runs")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert named in said
+    assert "give --env-id" in said
+    assert not marker.exists()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_only_the_best_episodes_and_scaled_rewards() -> None:

@@ -38,7 +38,8 @@ class DatasetConfig:
     path: str | None = None
     """A folder, an .npz file, or run:RUN[:STEP] for the replay rows of a run."""
     top_fraction: float = 1.0
-    """Learn only from this fraction of the episodes, those of the highest return; 0.1 makes bc the 10% BC baseline."""
+    """Learn only from this fraction of the whole episodes, those of the highest return; 0.1 makes bc the 10% BC
+    baseline."""
     reward: Literal["raw", "return_range"] | float = "raw"
     """raw; return_range divides by the range of the episodes' returns and multiplies by 1000; a number multiplies."""
     online_share: float | None = None

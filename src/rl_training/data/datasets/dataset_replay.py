@@ -38,7 +38,7 @@ class DatasetReplay:
         self.has_scores = data.has_scores
         self.data = data
         if cfg.top_fraction < 1.0:
-            self.data = data.select(best_episodes(data.returns, cfg.top_fraction))
+            self.data = data.select(best_episodes(data.returns, cfg.top_fraction, data.whole))
         self.actions = self.data.unit_actions()
         self.reward_scale = reward_scale(data, cfg)
         """What rewards are multiplied with."""

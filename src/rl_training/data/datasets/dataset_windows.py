@@ -11,7 +11,9 @@ from rl_training.types import Array, Batch, ConfigError, Obs
 
 
 class DatasetWindows(DatasetReplay):
-    """Windows that begin at any row, drawn uniformly with replacement; long episodes are drawn more often."""
+    """Windows that begin at any row, drawn uniformly with replacement; long episodes are drawn more often. What would
+    have followed an episode that does not end (the newest rows of a replay buffer) is unknown, and so is its return:
+    its rows are not drawn, unless no episode ends."""
 
     def __init__(self, data: Dataset, rng: np.random.Generator, cfg: DatasetConfig, length: int) -> None:
         super().__init__(data, rng, cfg)
@@ -19,12 +21,15 @@ class DatasetWindows(DatasetReplay):
         self.to_go = undiscounted(self.data, self.rewards)
         self.ends = np.repeat(self.data.episodes()[:, 1], self.data.lengths)
         """(R,): the row behind the last of the episode that each row belongs to."""
-        self.memory_bytes += int(self.to_go.nbytes + self.ends.nbytes)
+        ended = (self.terminated | self.truncated)[self.ends - 1]
+        self.begins = np.flatnonzero(ended) if ended.any() else np.arange(len(self))
+        """Rows that a window may begin with."""
+        self.memory_bytes += int(self.to_go.nbytes + self.ends.nbytes + self.begins.nbytes)
 
     def sample(self, batch_size: int) -> Batch:
         """Copies of `batch_size` windows (B, K, ...): obs actions rewards returns_to_go valid. Behind the end of an
         episode, where `valid` is False, its last row is repeated."""
-        begin = self.rng.integers(len(self), size=batch_size)
+        begin = self.begins[self.rng.integers(len(self.begins), size=batch_size)]
         rows = begin[:, None] + np.arange(self.length)
         last = self.ends[begin][:, None] - 1
         valid, rows = rows <= last, np.minimum(rows, last)

@@ -54,11 +54,16 @@ def episodes_of(data: Dataset, *, unit: bool) -> list[Steps]:
     return found
 
 
-def best_episodes(returns: Array, fraction: float) -> Array:
-    """Numbers of the best `fraction` of the episodes, in order; at least one, the earlier one where returns are equal.
+def best_episodes(returns: Array, fraction: float, whole: Array) -> Array:
+    """Numbers of the best `fraction` of the whole episodes, in order; at least one, the earlier one where returns are
+    equal. The return of an episode that begins or ends in the middle is not comparable (with negative rewards it looks
+    better than it is): such episodes are ranked only where none is whole.
 
-    >>> best_episodes(np.array([3.0, 9.0, 9.0, 1.0]), 0.5).tolist()
+    >>> best_episodes(np.array([3.0, 9.0, 9.0, 1.0]), 0.5, np.ones(4, bool)).tolist()
     [1, 2]
+    >>> best_episodes(np.array([-3.0, -9.0, -2.0, -0.1]), 0.5, np.array([True, True, True, False])).tolist()
+    [0, 2]
     """
-    count = max(math.ceil(fraction * len(returns) - 1e-9), 1)
-    return np.sort(np.argsort(-returns, kind="stable")[:count])
+    ranked = np.flatnonzero(whole) if whole.any() else np.arange(len(returns))
+    count = max(math.ceil(fraction * len(ranked) - 1e-9), 1)
+    return np.sort(ranked[np.argsort(-returns[ranked], kind="stable")[:count]])

@@ -28,7 +28,7 @@ class ConvertOptions:
     target: str = argument()
     env_id: str | None = text("environment of a D4RL or OGBench file (.hdf5, .npz), whose spaces it must fit", "ID")
     whole: bool = switch("leave out episodes that begin or end in the middle")
-    top: float = converted(read_top, 1.0, "keep this fraction of the episodes, those of the highest return", "F")
+    top: float = converted(read_top, 1.0, "keep this fraction of the whole episodes, those of the highest return", "F")
     json: bool = json_flag()
 
 
@@ -42,7 +42,7 @@ def run(options: ConvertOptions) -> int:
     if options.whole:
         data = data.select(np.flatnonzero(data.whole))
     if options.top < 1.0:
-        data = data.select(best_episodes(data.returns, options.top))
+        data = data.select(best_episodes(data.returns, options.top, data.whole))
     return write_and_show(data, options.target, as_json=options.json)
 
 
