@@ -18,7 +18,7 @@ class ValueScale:
     """Exponential mean and variance of returns, without the bias towards a first value of 0.
 
     A critic's output n stands for the value n * std + mean. (0, 1) before any data. The variance is kept about the
-    mean: a mean square less a squared mean would lose all digits of returns that are large and alike.
+    mean: a difference of the mean square and the squared mean loses all digits where returns are large and alike.
     """
 
     def __init__(self) -> None:
