@@ -69,9 +69,9 @@ def test_without_memory_the_cue_is_forgotten() -> None:
 
 
 def preset_return(preset: str, memory: str, seed: int) -> float:
-    """Share of the best return that a preset gets with another memory."""
+    """Return that a preset gets with another memory."""
     flags = {"seed": seed, "network.actor.memory.type": memory, "network.critic.memory.type": memory}
-    cfg = load_config(f"ppo/{preset}", overrides=flags)
+    cfg = load_config(preset, overrides=flags)
     with pinned_threads(1):
         trainer = build_trainer(cfg)
         trainer.run(cfg.training.total_timesteps)
@@ -84,20 +84,30 @@ def preset_return(preset: str, memory: str, seed: int) -> float:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("memory", ["gru", "lstm", "transformer"])
 def test_ppo_with_every_memory_remembers_the_cue(memory: str, seed: int) -> None:
-    assert preset_return("cue_memory", memory, seed) >= 0.95
+    assert preset_return("ppo/cue_memory", memory, seed) >= 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ppo_without_memory_guesses_the_cue(seed: int) -> None:
-    assert preset_return("cue_memory", "none", seed) <= 0.6
+    assert preset_return("ppo/cue_memory", "none", seed) <= 0.6
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("memory", ["gru", "lstm", "transformer"])
 def test_ppo_with_every_memory_repeats_the_symbol_of_four_steps_before(memory: str, seed: int) -> None:
-    assert preset_return("repeat_previous", memory, seed) >= 0.9
+    assert preset_return("ppo/repeat_previous", memory, seed) >= 0.9
+
+
+# -- SAC --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_sac_with_memory_swings_a_pendulum_up_without_its_velocity(seed: int) -> None:
+    with_memory, without = (preset_return("sac/pendulum_no_velocity", memory, seed) for memory in ("gru", "none"))
+    assert with_memory >= without + 300.0
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
