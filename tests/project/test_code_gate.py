@@ -34,6 +34,7 @@ KNOWN: dict[str, str] = {
     "jax/programs/disk_cache.py:import_own": "a file of the user's own cache folder, which nobody else can write to",
     "jax/envs/__init__.py:import_own": "a path of the table of built-in environments",
     "envs/factory.py:import_own": "a path of the package",
+    "envs/multi_agent/build.py:import_own": "a path of the package",
     "envs/factory.py:load_env_creator": "a spec that suites.find gave",
     "envs/vector/native.py:load_env_creator": "a spec that suites.find gave",
     "envs/multi_agent/sources.py:import_module": "environments found in mpe2 and in four folders of pettingzoo",

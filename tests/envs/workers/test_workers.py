@@ -25,6 +25,8 @@ from rl_training.config.schema import EnvConfig, TrainConfig
 from rl_training.envs.factory import EnvThunk, make_vector_env
 from rl_training.envs.vector.sync import ResumableSyncVectorEnv
 from rl_training.envs.workers import vector as workers
+from rl_training.envs.workers.fork_server import IGNORED_SIGNALS
+from rl_training.envs.workers.protocol import TRACE_SIGNAL
 from rl_training.envs.workers.server import acquire_server, release_server
 from rl_training.envs.workers.vector import EnvWorkerError, WorkerVectorEnv
 from rl_training.types import ConfigError, EnvError
@@ -423,6 +425,11 @@ def test_signals_to_the_group_leave_the_workers_alone(tmp_path: Path) -> None:
     process = start_script(tmp_path, body)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "main\ndone\n", "")
+
+
+def test_schedulers_do_not_send_the_signal_that_asks_for_a_traceback() -> None:
+    """Only a worker that hangs is to write its traceback."""
+    assert TRACE_SIGNAL not in IGNORED_SIGNALS
 
 
 def test_kill_9_of_the_trainer_leaves_nothing(tmp_path: Path) -> None:

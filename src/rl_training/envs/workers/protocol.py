@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
@@ -32,8 +33,9 @@ BUILD, ATTACH, RESET, STEP, CALL, CLOSE = b"B", b"A", b"R", b"S", b"C", b"Q"
 DONE, FAILED = b"D", b"F"
 CHUNK = 1 << 16
 
-TRACE_SIGNAL = signal.SIGUSR1
-"""Makes a hung worker write its traceback, for the error message."""
+TRACE_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR1
+"""Makes a hung worker write its traceback, for the error message. Not a signal that schedulers send to all processes of
+a job: workers that are at work ignore those."""
 
 
 @dataclass(frozen=True)
