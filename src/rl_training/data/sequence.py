@@ -49,10 +49,10 @@ def arrivals(batch: dict[str, Any]) -> dict[str, Any]:
     its own, and rows that are not transitions give none. What exceeds T arrivals is cut off.
 
     The result has `obs`, `actions` (that led there), `rewards`, `is_first` (start of an episode: forget the state and
-    the action), `is_last`, `is_terminal`, and `valid`, False for places at the end that no row fills. What does not go
-    on is last, also where it did not end: after a discontinuity (`ReplayBuffer.drop_open_episodes`) no return may reach
-    from one episode into another. `carry` and other
-    entries pass through: the carry of row 0 is the one before the first arrival, unless that is a start.
+    the action), `is_last`, `is_terminal`, and `valid`, False for places at the end that no row fills. An arrival is
+    last where none of its own episode follows, also where no end was recorded (`ReplayBuffer.drop_open_episodes`): no
+    return may reach from one episode into another. `carry` and other entries pass through: the carry of row 0 is the
+    one before the first arrival, unless that is a start.
     """
     valid, first = batch["valid"], batch["is_first"]
     length = valid.shape[1]

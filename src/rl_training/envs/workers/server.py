@@ -231,7 +231,7 @@ class WorkerProcess:
         """(what a worker that does not answer is doing, its Python traceback or "")."""
         if process_state(self.pid) in ("T", "t"):
             return "is stopped (SIGSTOP)", ""
-        self.trace()  # discard what an earlier signal to the process group left
+        self.trace()  # discard what an earlier request left
         self.signal(TRACE_SIGNAL)
         time.sleep(TRACE_SECONDS)
         return "hangs", self.trace()

@@ -118,7 +118,7 @@ class Costs:
     is_decided: bool = False
 
     def note(self, began: float, broadcast: float) -> None:
-        """A rollout that began then, whose weights were on their way then, has come now."""
+        """Times of a rollout that is complete now: asked for at `began`, its weights sent at `broadcast`."""
         self.broadcast, self.wall = broadcast - began, perf_counter() - broadcast
 
     def count(self, began: float, broadcast: float, whole: Delivery) -> None:
@@ -238,7 +238,7 @@ class AsyncCollector(RemoteCollector):
         done = self.ordered.get(runner, 0)
         self.ordered[runner] = done + order.num_steps
         env_steps = order.env_steps
-        if order.env_steps_per_step:  # this order begins behind those that are still on their way
+        if order.env_steps_per_step:  # this order begins where the orders that are still in flight end
             env_steps = self.started_at + done * order.env_steps_per_step
         waits = max(order.warmup_steps * order.env_steps_per_step + order.env_steps - env_steps, 0)
         warmup = -(-waits // order.env_steps_per_step) if order.env_steps_per_step else 0
