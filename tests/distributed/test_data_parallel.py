@@ -154,6 +154,7 @@ def stopped_by_a_signal(folder: Path, algo: str, number: int, ranks: int = 2) ->
     return seconds
 
 
+@pytest.mark.wall_clock
 def test_a_signal_to_one_process_stops_all_and_saves(tmp_path: Path) -> None:
     assert stopped_by_a_signal(tmp_path, "ppo", signal.SIGTERM) < 5.0
     run = only_run(tmp_path)
@@ -166,6 +167,7 @@ def test_a_signal_to_one_process_stops_all_and_saves(tmp_path: Path) -> None:
     assert resume(run.path, total_timesteps=saved + 512).exit_code == 0
 
 
+@pytest.mark.wall_clock
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(10))
 @pytest.mark.parametrize(("algo", "number"), [("ppo", signal.SIGTERM), ("sac", signal.SIGKILL)])

@@ -312,6 +312,7 @@ def test_a_disk_that_takes_nothing_more(tmp_path: Path) -> None:
     assert "cannot write the index" in result.stderr
 
 
+@pytest.mark.wall_clock
 def test_a_writer_that_hangs_costs_a_run_no_more_than_its_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
