@@ -55,12 +55,13 @@ def test_long_runs_are_the_same_with_one_two_and_four(algo: str, steps: int, tmp
 
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 from rl_training import DistributedTrainer
 trainer = DistributedTrainer(json.load(open("config.json")))
 ranks = trainer.setup_distributed()
 result = trainer.train(pause_at=int(sys.argv[1]))
-print(f"rank {ranks.rank} of {ranks.count}: {result.exit_code} {result.run_dir.name}")
+line = f"rank {ranks.rank} of {ranks.count}: {result.exit_code} {result.run_dir.name}\\n"
+os.write(1, line.encode())  # in one piece: both processes write to the same pipe
 """
 
 
