@@ -2,6 +2,7 @@
 
     python benchmarks/scores.py                       # every preset, seeds 0, 1, 2
     python benchmarks/scores.py --presets ppo/pendulum --jobs 2
+    python benchmarks/scores.py --presets dqn/ape_x_cartpole --jobs 1 --output-dir runs  # rl cluster up --local 2
     python benchmarks/scores.py --backend jax         # the JAX lane on its presets, for a table beside torch
     python benchmarks/scores.py --peers --presets sac/halfcheetah      # Stable-Baselines3 instead, for another one
 
@@ -54,6 +55,7 @@ GOALS: dict[str, tuple[str, float | None]] = {
     "impala/cartpole": ("every seed >= 475", 475.0),
     "reinforce/cartpole": ("every seed >= 475", 475.0),
     "dqn/cartpole": ("every seed >= 475, mean >= 490", 475.0),
+    "dqn/ape_x_cartpole": ("every seed >= 475", 475.0),
     "dqn/mountaincar": ("every seed >= -120", -120.0),
     "dqn/lunarlander": ("every seed >= 180", 180.0),
     "dqn/bitflip": ("every seed >= -7", -7.0),
@@ -82,7 +84,10 @@ JAX_PRESETS = (
 """What is compiled from end to end, and two that play Gymnasium's environment in the host lane."""
 LONG = ("ppo/minigrid_memory", "ppo/pong_quick")
 """Hours each: run by name only."""
-TORCH_PRESETS = tuple(preset for preset in GOALS if preset not in (*LONG, "pqn/cartpole"))  # PQN is there in JAX only
+ON_A_CLUSTER = ("dqn/ape_x_cartpole",)
+"""Run by name, with the --output-dir for which `rl cluster up --local 2` was started."""
+LEFT_OUT = (*LONG, *ON_A_CLUSTER, "pqn/cartpole")  # PQN is there in JAX only
+TORCH_PRESETS = tuple(preset for preset in GOALS if preset not in LEFT_OUT)
 DIGITS = {"ppo/minigrid_doorkey": 2, "ppo/minigrid_memory": 2}
 """Digits behind the point of a return, where one is too few."""
 PEER_RUNS = {"sac/halfcheetah": ("--algorithm", "sac", "--env-id", "HalfCheetah-v5", "--total-timesteps", "100000")}
