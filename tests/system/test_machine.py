@@ -37,6 +37,8 @@ def test_versions_come_from_metadata() -> None:
     assert found["rl-training"] == __version__
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
     assert "no-such-package" not in found
+    found.clear()
+    assert versions()["numpy"] == importlib.metadata.version("numpy"), "what a caller does to it reaches nobody else"
     program = "import sys; from rl_training.system.machine import versions, hardware; versions(); hardware()"
     program += "; print([name for name in ('torch', 'numpy', 'gymnasium') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
