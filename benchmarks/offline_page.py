@@ -11,6 +11,7 @@ import numpy as np
 Rows = list[dict[str, Any]]
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data" / "offline_scores.jsonl"
 SETS = ("random", "medium", "medium-replay", "expert")
+GREEDY = ("medium-greedy", "expert-greedy")
 SEEDS = (0, 1, 2)
 PEER = "d3rlpy"
 GOAL = 60.0
@@ -25,7 +26,7 @@ def read_rows(data: Path = DATA) -> Rows:
     """Finished runs; none where there is no file. ValueError where a set was recorded twice: its rows say nothing
     about each other."""
     rows: Rows = [json.loads(line) for line in data.read_text().splitlines()] if data.exists() else []
-    for which in SETS:
+    for which in (*SETS, *GREEDY):
         digests = {row["data"] for row in rows if row["set"] == which}
         if len(digests) > 1:
             raise ValueError(f"'{data}' has rows of different datasets '{which}' ({', '.join(sorted(digests))})")
@@ -53,12 +54,13 @@ def cell(found: Rows) -> str:
 
 
 def table(rows: Rows) -> list[str]:
-    """A row per algorithm and library, a column per dataset."""
-    lines = [f"| algorithm | by | {' | '.join(SETS)} |", "|---" * (len(SETS) + 2) + "|"]
+    """A row per algorithm and library, a column per dataset; greedy ones where there are any."""
+    sets = (*SETS, *(which for which in GREEDY if any(row["set"] == which for row in rows)))
+    lines = [f"| algorithm | by | {' | '.join(sets)} |", "|---" * (len(sets) + 2) + "|"]
     for algo in dict.fromkeys(row["algo"] for row in rows):
         for by in ("rl_training", PEER):
             if any(row["algo"] == algo and who(row) == by for row in rows):
-                cells = " | ".join(cell(of(rows, algo, which, by)) for which in SETS)
+                cells = " | ".join(cell(of(rows, algo, which, by)) for which in sets)
                 lines.append(f"| `{algo}` | {by} | {cells} |")
     return lines
 
@@ -111,6 +113,13 @@ def loses_to_imitation(both: dict[tuple[str, str], Any], algo: str, which: str) 
     return bool(theirs > 0.0 and ours <= 0.0)
 
 
+def peer_text(rows: Rows) -> list[str]:
+    """What the rows of the peer are, where there are any."""
+    if not any(who(row) == PEER for row in rows):
+        return []
+    return [f"{PEER} 2.8.1 learns from the same rows with the same settings and plays the same episodes."]
+
+
 def section(rows: Rows) -> list[str]:
     """Lines of Markdown; none where there are no rows."""
     if not rows:
@@ -123,9 +132,10 @@ def section(rows: Rows) -> list[str]:
         "mean return of random actions, 100 that of the SAC policy that made the datasets. In each cell the mean of",
         "the last scores, the mean of the best scores of a run in brackets, and the last score of every seed; 20",
         "greedy episodes each. The datasets are `random` (uniform actions), `medium` (the policy halfway),",
-        "`medium-replay` (the replay rows of 1,000 steps later) and `expert` (the last policy); 5,000 rows each, of",
-        f"the replay those that were stored. {PEER} 2.8.1 learns from the same rows with the same settings and plays",
-        "the same episodes.",
+        "`medium-replay` (the replay rows of 1,000 steps later) and `expert` (the last policy), with sampled actions;",
+        "5,000 rows each, of the replay those that were stored. The two `greedy` sets are of the same policies without",
+        "sampling: one action per state, and nothing on what others lead to.",
+        *peer_text(rows),
         "",
         *table(rows),
         "",

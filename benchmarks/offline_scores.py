@@ -9,8 +9,9 @@ a section of docs/scores.md:
 
 Datasets come from one SAC run: `random` (uniform actions), `medium` (its policy where its evaluations pass half of the
 way), `medium-replay` (its replay rows 1,000 steps later: a few good episodes beside the first bad ones) and `expert`
-(its last policy), actions sampled; 5,000 rows each, the replay what the run had stored. A score of 0 is the mean return
-of random actions, 100 that of the last policy's greedy actions, over 100 episodes.
+(its last policy), actions sampled; 5,000 rows each, the replay what the run had stored. `medium-greedy` and
+`expert-greedy` are the same policies without sampling: one action per state, which says nothing of what others lead to.
+A score of 0 is the mean return of random actions, 100 that of the last policy's greedy actions, over 100 episodes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from offline_page import DATA, PEER, SETS, read_rows, table
+from offline_page import DATA, GREEDY, PEER, SETS, read_rows, table
 from peers import peers_python
 
 from rl_training import train
@@ -46,7 +47,7 @@ CONTESTANT = Path(__file__).with_name("offline_scores_d3rlpy.py")
 FOLDER = Path("runs/offline_scores")
 """Teacher, datasets and runs."""
 SAMPLED = Behaviour(stochastic=True)
-"""As in D4RL: greedy episodes of one policy would show one action per state, and nothing of what others lead to."""
+"""As in D4RL."""
 LAYERS = {"hidden_dims": [64, 64], "activation": "relu"}
 
 
@@ -65,12 +66,12 @@ def teacher(folder: Path) -> Path:
 
 
 def datasets(folder: Path) -> dict[str, Path]:
-    """The four sets, recorded once, with the same reference scores."""
-    found = {name: folder / name for name in SETS}
+    """The sets, recorded once, with the same reference scores."""
+    found = {name: folder / name for name in (*SETS, *GREEDY)}
     if all((path / "dataset.json").exists() for path in found.values()):
         return found
-    run = teacher(folder)
-    expert = record(run, Amount(steps=ROWS), how=SAMPLED)
+    run, amount = teacher(folder), Amount(steps=ROWS)
+    expert = record(run, amount, how=SAMPLED)
     low, high = expert.info.ref_min, expert.info.ref_max
     assert low is not None
     assert high is not None
@@ -79,14 +80,17 @@ def datasets(folder: Path) -> dict[str, Path]:
     medium = next((step for step in steps if means[step] >= low + 0.5 * (high - low)), steps[-1])
     later = next((step for step in steps if step >= medium + 1000), steps[-1])
     parts = {
-        "random": record(None, Amount(steps=ROWS), random_env="Pendulum-v1"),
-        "medium": record(run, Amount(steps=ROWS), checkpoint=medium, how=SAMPLED, reference_episodes=0),
+        "random": record(None, amount, random_env="Pendulum-v1"),
+        "medium": record(run, amount, checkpoint=medium, how=SAMPLED, reference_episodes=0),
         "medium-replay": record_replay(run, checkpoint=later, reference_episodes=0),
         "expert": expert,
+        "medium-greedy": record(run, amount, checkpoint=medium, reference_episodes=0),
+        "expert-greedy": record(run, amount, reference_episodes=0),
     }
     for name, data in parts.items():
-        info = replace(data.info, ref_min=low, ref_max=high, reference=expert.info.reference)
-        write_native(replace(data, info=info), found[name])
+        if not (found[name] / "dataset.json").exists():
+            info = replace(data.info, ref_min=low, ref_max=high, reference=expert.info.reference)
+            write_native(replace(data, info=info), found[name])
     return found
 
 
@@ -168,7 +172,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--by", choices=("torch", "jax", "d3rlpy"), default="jax")
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", default=",".join(SETS), help=f"also {', '.join(GREEDY)}")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--updates", type=int, default=20_000)
     parser.add_argument("--peers", type=Path, help="Python with d3rlpy; default: the peers' environment of the clone")
