@@ -32,6 +32,10 @@ ENVIRONMENTS = {
         ("rejax==0.1.3", "gymnax==0.0.9", "sbx-rl==0.28.0"),
         ("torch", "jax", "jaxlib", "numpy", "gymnasium"),
     ),
+    ".venv-peers-teams": Environment(
+        ("agilerl==2.58.0",),  # takes the version of PettingZoo before the package's
+        ("torch", "numpy", "gymnasium", "mpe2"),
+    ),
     ".venv-peers-offline": Environment(("d3rlpy==2.8.1",), ("torch",)),
 }
 

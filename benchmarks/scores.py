@@ -29,6 +29,7 @@ import beside_sb3
 import beside_sb3_page
 import numpy as np
 import offline_page
+import team_page
 from peers import peers_python
 
 from rl_training.experiments.analysis.statistics import iqm
@@ -183,6 +184,7 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any], compiled: dict[str
         lines += beside_peers(scores, peers)
     lines += beside_sb3_page.section(beside_sb3.read_rows())
     lines += offline_page.section(offline_page.read_rows())
+    lines += team_page.section(team_page.read_rows())
     shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]
     lines += [f"![Learning curves](assets/{name})\n" for name in shown]
     PAGE.write_text("\n".join(lines))
