@@ -8,6 +8,7 @@ from typing import Any
 from algorithm_lists import AS_REJAX, REJAX_ROWS, SB3_PPO_ROWS, as_the_peer, off_policy_rows, ppo_rows
 from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
 from network_contests import NETWORK_CONTESTS
+from world_model_contests import DREAMER_UPDATE
 
 from rl_training.config.loading import config_to_mapping, load_config
 
@@ -428,5 +429,6 @@ CONTESTS = {
         jax_off_policy_contest("jax_td3", {"algo": "td3", **JAX_ACTOR_CRITIC_SETTINGS}, "an update per step"),
         JAX_SOLVE,
         JAX_MANY_SEEDS,
+        DREAMER_UPDATE,
     )
 }
