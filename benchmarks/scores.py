@@ -30,6 +30,8 @@ import beside_sb3_page
 import numpy as np
 import offline_page
 import team_page
+import world_models
+import world_models_page
 from peers import peers_python
 
 from rl_training.experiments.analysis.statistics import iqm
@@ -149,6 +151,7 @@ def rewrite_page() -> None:
     """docs/scores.md and the pictures from all the data there are."""
     write_page(read(DATA), read(PEER_DATA), read(JAX_DATA))
     beside_sb3_page.draw(beside_sb3.read_rows(), PICTURE_FOLDER)
+    world_models_page.rewrite_algorithm_pages()
     for algorithms, picture in PICTURES.items():
         draw(read(DATA), algorithms.split(","), PICTURE_FOLDER / picture)
 
@@ -183,6 +186,7 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any], compiled: dict[str
     if any(preset in scores for preset in peers):
         lines += beside_peers(scores, peers)
     lines += beside_sb3_page.section(beside_sb3.read_rows())
+    lines += world_models_page.section(world_models.read_rows(world_models.DATA))
     lines += offline_page.section(offline_page.read_rows())
     lines += team_page.section(team_page.read_rows())
     shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]
