@@ -23,6 +23,9 @@ from rl_training.types import RunError
 
 TEAM = {"env": {"num_envs": 2, "agents": {"reward": "team_mean"}}}
 """For algorithms that need several agents."""
+NARROW = {"network": {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8]}}}
+WORLD_MODELS = ("dreamer", "planet", "dynamics", "pets", "mbpo")
+"""They have networks of other kinds."""
 
 
 def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
@@ -50,6 +53,7 @@ def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
         },
         **({"buffer": {"size": 64}} if builtin_spec(algo).kind == "off_policy" else {}),
         **({"env_id": team_id, **TEAM} if builtin_spec(algo).whole_teams else {}),
+        **(NARROW if algo not in WORLD_MODELS else {}),
         **fields,
     }
 
