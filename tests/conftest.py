@@ -1,4 +1,5 @@
-"""The tests have a config home of their own: whoever runs them keeps theirs, keys and consents, as it is."""
+"""The tests have a config home of their own: whoever runs them keeps theirs, keys and consents, as it is. Parts that a
+test registers need not stay for others."""
 
 from __future__ import annotations
 
@@ -29,6 +30,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
 
+from rl_training import registry
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -43,3 +46,12 @@ def _own_config_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+
+
+@pytest.fixture
+def registrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers, itself or by a plugin that it imports, is forgotten after it."""
+    for parts in vars(registry).values():
+        if isinstance(parts, registry.Registry):
+            monkeypatch.setattr(parts, "_entries", dict(parts._entries))
+            monkeypatch.setattr(parts, "_registered_by", dict(parts._registered_by))

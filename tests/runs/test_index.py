@@ -20,21 +20,16 @@ from run_cases import fake_run
 
 import rl_training
 from rl_training.config.loading import parse_config
-from rl_training.registry import callbacks
 from rl_training.runs import index
 from rl_training.runs.directory import RunDir
 from rl_training.runs.index import FILE, RunIndex, all_rows, describe, record, scan
+
+pytestmark = pytest.mark.usefixtures("registrations")
 
 
 def row_of(output_dir: Path, **wanted: Any) -> dict[str, Any]:
     (row,) = [row for row in RunIndex(output_dir).rows() if wanted.items() <= row.items()]
     return row
-
-
-@pytest.fixture(autouse=True)
-def own_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callbacks that a test registers are removed after it: messages in other tests list all registered ones."""
-    monkeypatch.setattr(callbacks, "_entries", dict(callbacks._entries))
 
 
 # -- runs register themselves -----------------------------------------------------------------------------------------
