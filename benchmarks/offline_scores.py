@@ -148,8 +148,8 @@ def peers(name: str, data: Path, seed: int, options: argparse.Namespace) -> list
         rows = Path(folder) / "rows.npz"
         np.savez(
             rows,
-            obs=replay.data.obs_of(every),
-            next_obs=replay.data.next_obs_of(every),
+            obs=np.asarray(replay.data.obs_of(every)),
+            next_obs=np.asarray(replay.data.next_obs_of(every)),
             actions=replay.actions,
             rewards=replay.rewards,
             terminated=replay.terminated,
