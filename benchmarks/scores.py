@@ -180,7 +180,7 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any], compiled: dict[str
     if any(preset in scores for preset in peers):
         lines += beside_peers(scores, peers)
     lines += beside_sb3_page.section(beside_sb3.read_rows())
-    lines += world_models_page.section(world_models.read_rows(world_models.DATA))
+    lines += world_models_page.section(beside_sb3.read_rows(world_models.DATA))
     lines += offline_page.section(offline_page.read_rows())
     shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]
     lines += [f"![Learning curves](assets/{name})\n" for name in shown]
