@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from world_models import DATA, SEEDS, TASKS, command, current_rows, read_rows
+from beside_sb3 import read_rows
+from world_models import DATA, SEEDS, TASKS, command, current_rows
 
 Rows = list[dict[str, Any]]
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "algorithms"
