@@ -8,6 +8,8 @@ from typing import Any
 from algorithm_lists import AS_REJAX, REJAX_ROWS, SB3_PPO_ROWS, as_the_peer, off_policy_rows, ppo_rows
 from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
 from network_contests import NETWORK_CONTESTS
+from team_contests import TEAM_CONTESTS
+from world_model_contests import DREAMER_UPDATE
 
 from rl_training.config.loading import config_to_mapping, load_config
 
@@ -415,6 +417,7 @@ CONTESTS = {
         off_policy_contest("sac", {"algo": "sac", **ACTOR_CRITIC_SETTINGS}, "an update per step", goal=1.4),
         off_policy_contest("td3", {"algo": "td3", **ACTOR_CRITIC_SETTINGS}, "an update per step", goal=1.4),
         *NETWORK_CONTESTS,
+        *TEAM_CONTESTS,
         SOLVE,
         REPLAY,
         REPLAY_PRIORITIZED,
@@ -428,5 +431,6 @@ CONTESTS = {
         jax_off_policy_contest("jax_td3", {"algo": "td3", **JAX_ACTOR_CRITIC_SETTINGS}, "an update per step"),
         JAX_SOLVE,
         JAX_MANY_SEEDS,
+        DREAMER_UPDATE,
     )
 }

@@ -23,7 +23,8 @@ ALWAYS_KEPT = ("process_seconds", "process_cpu_seconds", "peak_mb", "timed_env_s
 VERSIONS = """
 import importlib.metadata as metadata, json, platform
 found = {"python": platform.python_version()}
-peers = ("stable-baselines3", "sb3-contrib", "tianshou", "cpprb", "rejax", "gymnax", "sbx-rl")
+peers = ("stable-baselines3", "sb3-contrib", "tianshou", "cpprb", "rejax", "gymnax", "sbx-rl", "agilerl", "mpe2")
+peers += ("sheeprl", "torchrl")
 for name in ("rl-training", *peers, "torch", "jax", "numpy", "gymnasium", "ale-py"):
     try:
         found[name] = metadata.version(name)

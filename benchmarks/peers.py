@@ -32,7 +32,15 @@ ENVIRONMENTS = {
         ("rejax==0.1.3", "gymnax==0.0.9", "sbx-rl==0.28.0"),
         ("torch", "jax", "jaxlib", "numpy", "gymnasium"),
     ),
+    ".venv-peers-teams": Environment(
+        ("agilerl==2.58.0",),  # takes the version of PettingZoo before the package's
+        ("torch", "numpy", "gymnasium", "mpe2"),
+    ),
     ".venv-peers-offline": Environment(("d3rlpy==2.8.1",), ("torch",)),
+    ".venv-peers-sheeprl": Environment(("sheeprl==0.8.4",), ("torch", "numpy", "gymnasium")),
+    ".venv-peers-torchrl": Environment(
+        ("torchrl==0.14.1", "hydra-core==1.3.8"), ("torch", "numpy", "mujoco", "dm_control")
+    ),
 }
 
 

@@ -8,6 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
+
+TRIES = 3
+"""How often a test marked `wall_clock` is tried."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Tests marked `wall_clock` promise seconds, which a machine that is busy with other work cannot keep every time:
+    one success in a few tries is enough. What is too slow in itself fails every time."""
+    if item.get_closest_marker("wall_clock") is None:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for _ in range(TRIES):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if not any(report.failed for report in reports):
+            break
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 from rl_training import registry
 

@@ -16,10 +16,10 @@ QUIET = {"logging.terminal": False, "logging.tensorboard": False, "training.num_
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_tictactoe_is_rarely_lost(seed: int, tmp_path: Path) -> None:
-    """500 games from each seat: at least 95 % draws against perfect play, at most 2 % losses against random moves."""
+    """500 games from each seat: 95 % draws or more against perfect play, at most 2 losses against random moves."""
     run = train(load_config("ppo/tictactoe", {**QUIET, "seed": seed, "output_dir": str(tmp_path)})).run_dir
     random = evaluate(run, episodes=1000, opponent="random")
-    assert random["losses"] <= 20
+    assert random["losses"] <= 2
     perfect = evaluate(run, episodes=1000, opponent="perfect_tictactoe")
     assert perfect["draws"] >= 950
 

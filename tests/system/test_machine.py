@@ -117,6 +117,7 @@ def test_a_huge_change_is_cut(repository: Path) -> None:
     assert len(state.untracked) == MAX_UNTRACKED
 
 
+@pytest.mark.wall_clock
 def test_a_git_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\nexec sleep 60\n")

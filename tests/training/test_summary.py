@@ -19,3 +19,10 @@ def test_a_video_is_suggested_where_it_can_be_made(
     cfg = {"algo": "random", "env_id": "CartPole-v1", "output_dir": str(tmp_path), "logging": {"terminal": False}}
     result = rl_training.train(cfg, total_timesteps=64, **{"training.num_eval_episodes": 1})
     assert summary.evaluate_next(RunDir.open(result.run_dir)) == f"rl eval {result.run_dir}{flags}"
+
+
+def test_a_match_is_suggested_after_a_game(tmp_path: Path) -> None:
+    cfg = {"algo": "random", "env_id": "RLGame/TicTacToe-v0", "output_dir": str(tmp_path)}
+    quiet = {"logging.terminal": False, "training.num_eval_episodes": 0, "league.latest": 0.0}
+    result = rl_training.train(cfg, total_timesteps=64, **quiet, **{"league.snapshot_frequency": 0})
+    assert summary.evaluate_next(RunDir.open(result.run_dir)) == f"rl eval {result.run_dir} --opponent random"

@@ -22,7 +22,7 @@ from typing import Any
 
 from rl_training.distributed.local_cluster import find_address
 from rl_training.distributed.local_node import LOOPBACK, keep_loopback
-from rl_training.distributed.ray_driver import is_reachable
+from rl_training.distributed.ray_driver import is_reachable, require_cluster
 from rl_training.distributed.ray_executor import require_ray
 from rl_training.training.remote.delivery import Delivery, sent_once
 from rl_training.training.remote.pool import MakeRunner, RunnerLostError, Ticket, Weights
@@ -36,6 +36,7 @@ LOOK_SECONDS = 2.0
 """Between two looks at the head of the cluster while deliveries are waited for."""
 MISSES = 2
 """Failed connections to the head in a row after which the cluster counts as gone."""
+RUNNERS_CURE = "or set RAY_ADDRESS=HOST:PORT for yours"
 END_SECONDS = 5.0
 """Time for runners to close their environments."""
 SMALLEST_SHARE = 0.01
@@ -101,12 +102,8 @@ class RayRunners:
     # -- the cluster --------------------------------------------------------------------------------------------------
 
     def connect(self) -> int:
-        self.address = find_address(None, self.output_dir, cure="or set RAY_ADDRESS=HOST:PORT for yours")
-        if not is_reachable(self.address):
-            raise RunError(
-                f"no Ray cluster answers at {self.address}; start one with `rl cluster up --local 2`, or set "
-                "RAY_ADDRESS=HOST:PORT for yours"
-            )
+        self.address = find_address(None, self.output_dir, cure=RUNNERS_CURE)
+        require_cluster(self.address, RUNNERS_CURE)
         ray = self._ray = _import_ray()
         if not ray.is_initialized():
             self._is_ours = True

@@ -9,7 +9,7 @@ from typing import Any
 from rl_training.runs.directory import RunDir
 from rl_training.runs.names import env_fn_of
 from rl_training.system.formatting import number_text
-from rl_training.system.json_lines import number_of, read_rows
+from rl_training.system.json_lines import number_of, read_rows, tail_rows
 from rl_training.system.machine import peak_memory_bytes
 from rl_training.training.loop import Trainer
 from rl_training.types import Progress
@@ -95,7 +95,9 @@ def counted(progress: Progress) -> str:
 
 
 def evaluate_next(run: RunDir) -> str:
-    """The evaluation to try next: with a video where the encoder is installed, which is an extra."""
+    """The evaluation to try next: of a game a match, else one with a video where the encoder, an extra, is there."""
+    if any("league/rating" in row for row in tail_rows(run.logs / "metrics.jsonl")):
+        return command(run, "eval", " --opponent random")
     return command(run, "eval", "" if find_spec("imageio_ffmpeg") is None else " --video")
 
 

@@ -119,3 +119,11 @@ def test_random_draws_among_legal_moves() -> None:
     drawn = [random(None, mask, rng) for _ in range(400)]
     assert set(drawn) == {1, 3}
     assert 150 < drawn.count(1) < 250
+
+
+def test_rules_refuse_the_boards_of_other_games() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(EnvError, match=r"'perfect_tictactoe' plays tictactoe on boards \(3, 3, 2\), .* \(6, 7, 2\)$"):
+        careless_tictactoe(np.zeros((6, 7, 2), np.int8), None, np.random.default_rng(1))
+    with pytest.raises(EnvError, match=r"'connect_four_lookahead' plays connect_four .* other observations$"):
+        connect_four_lookahead({"a": np.zeros(3), "b": np.zeros(3)}, None, rng)

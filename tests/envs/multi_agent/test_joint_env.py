@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from rl_training.envs import list_envs, make_env, make_vector_env, space_spec
 from rl_training.envs.multi_agent.build import make_joint
 from rl_training.envs.multi_agent.joint import JointEnv
 from rl_training.envs.multi_agent.mpe import DirectMPE, direct
+from rl_training.envs.multi_agent.simultaneous import as_simultaneous
 from rl_training.envs.probes.teams import Leaving
 from rl_training.types import ConfigError, EnvError, JointSpec
 
@@ -198,6 +199,40 @@ def test_bad_input_is_one_sentence(name: str) -> None:
     with pytest.raises((ConfigError, EnvError), match=words) as caught:
         make_env(name, cfg)
     assert "\n" not in str(caught.value)
+
+
+class Forgetful(Leaving):
+    """Forgets the infos at the reset, or truncation in steps."""
+
+    def __init__(self, resets: bool) -> None:
+        super().__init__()
+        self.resets = resets
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        obs, infos = super().reset(seed, options)
+        return obs if self.resets else (obs, infos)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        return super().step(actions)[:4]
+
+
+class AtOnceByTurns(Leaving):
+    """The AEC interface without its base class, of agents that could act at the same time."""
+
+    metadata: ClassVar[dict[str, Any]] = {"is_parallelizable": True}
+
+    def last(self, observe: bool = True) -> None: ...
+
+
+def test_methods_that_give_something_else_are_named() -> None:
+    with pytest.raises(EnvError, match=r"^reset\(\) of environment 'Forgetful' gave a dict; it must give"):
+        JointEnv(Forgetful(True)).reset(seed=0)
+    env = JointEnv(Forgetful(False))
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match=r"^step\(\) of environment 'Forgetful' gave a tuple of 4; it must give"):
+        env.step(np.ones(3))
+    with pytest.raises(EnvError, match=r"'own' has PettingZoo's AEC interface without its base class AECEnv"):
+        as_simultaneous(AtOnceByTurns(), "own")
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ def test_refusals(tmp_path: Path) -> None:
         train(mapping(tmp_path, env_id="CartPole-v1", network={}))
     with pytest.raises(ConfigError, match=r"is a game, .* env.overlap cannot be used"):
         train(mapping(tmp_path, env={"overlap": True}))
+    with pytest.raises(ConfigError, match=r"is a game, in which one policy plays every seat: policies and env.agents"):
+        train(mapping(tmp_path, env={"agents": {"policies": "separate"}}))
     with pytest.raises(ConfigError, match=r"unknown rule 'perfect_tictacto'; did you mean 'perfect_tictactoe'\?"):
         train(mapping(tmp_path, league={"opponents": ["perfect_tictacto"]}))
     transformer = {"memory": {"type": "transformer", "size": 8}, "encoder": "mlp"}

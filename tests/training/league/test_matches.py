@@ -20,7 +20,7 @@ from rl_training.eval import evaluate, play
 from rl_training.trainer import train
 from rl_training.training.league.matches import Against, Games, Tally, exploitability, play_match
 from rl_training.training.league.person import games_of_a_person
-from rl_training.types import ActResult, ConfigError
+from rl_training.types import ActResult, ConfigError, EnvError
 
 
 class RulePolicy:
@@ -93,6 +93,10 @@ def test_run_against_rule_and_run(run: Path) -> None:
     assert sampled["exploitability"] > random["exploitability"] - 1
     with pytest.raises(ConfigError, match=r"opponent 'nobody' is neither a rule \(.*\) nor a run"):
         evaluate(run, episodes=2, opponent="nobody")
+    with pytest.raises(ConfigError, match=r"did you mean 'perfect_tictactoe'\?$"):
+        evaluate(run, episodes=2, opponent="perfect_tictacto")
+    with pytest.raises(EnvError, match=r"^the rule 'connect_four_lookahead' plays connect_four on boards \(6, 7, 2\)"):
+        evaluate(run, episodes=2, opponent="connect_four_lookahead")
 
 
 def test_environment_without_turns_has_no_opponent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl_training.config.multi_agent.agents import AgentsConfig
 from rl_training.config.multi_agent.league import LeagueConfig
 from rl_training.config.schema import TrainConfig
 from rl_training.envs.games.players import RulePlayer, only
@@ -37,6 +38,11 @@ def check_game(cfg: TrainConfig, metadata: Any) -> bool:
         raise ConfigError(
             f"environment '{cfg.env_id}' is a game, whose opponents see what the learner sees and change between "
             f"rollouts: {', '.join(used)} cannot be used"
+        )
+    if cfg.policies or cfg.env.agents != AgentsConfig():
+        raise ConfigError(
+            f"environment '{cfg.env_id}' is a game, in which one policy plays every seat: policies and env.agents are "
+            "for agents that act at the same time; opponents are named in league"
         )
     for name in (*cfg.league.opponents, cfg.league.eval_opponent):
         rules.get(name)

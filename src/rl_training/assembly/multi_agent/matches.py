@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.checkpointing.manager import Checkpoint, CheckpointManager
 from rl_training.envs.games.players import GraphPlayer, Player, PolicyPlayer, RulePlayer
-from rl_training.registry import rules
+from rl_training.registry import did_you_mean, rules
 from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import Spaces, describe, fits
 from rl_training.training.league.callback import graph_of
@@ -36,7 +36,7 @@ def opponent_of(name: str, spaces: Spaces, load: LoadPolicy) -> Against:
     except RunError as error:
         raise ConfigError(
             f"opponent '{name}' is neither a rule ({', '.join(rules.names())}, rule:package.module:function) nor a "
-            f"run: {error}"
+            f"run: {error}{did_you_mean(name, rules.names())}"
         ) from error
     if not (fits(own[0], spaces[0], bounds=False) and fits(own[1], spaces[1], bounds=True)):
         raise ConfigError(

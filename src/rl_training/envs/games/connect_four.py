@@ -10,19 +10,23 @@ from rl_training.envs.games.board import BoardGame
 from rl_training.types import Array
 
 ROWS, COLUMNS = 6, 7
-DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
+SQUARES = np.array([[1 << bit for bit in range(5 - row, 49, 7)] for row in range(ROWS)])
+"""(6, 7): the bit of every square. Columns follow one another, from their lowest squares up, with a bit that is always
+0 above each: so a line that leaves the board is no line."""
+DIRECTIONS = (1, 7, 6, 8)
+"""Distance of the bits of neighbours: upright, level, falling and rising."""
 
 
-def runs_through(own: Array, row: int, column: int) -> bool:
-    """Whether four pieces of a plane (6, 7), one of them at (row, column), are in a line."""
-    for down, right in DIRECTIONS:
-        count = 1
-        for sign in (1, -1):
-            r, c = row + sign * down, column + sign * right
-            while 0 <= r < ROWS and 0 <= c < COLUMNS and own[r][c]:
-                count += 1
-                r, c = r + sign * down, c + sign * right
-        if count >= 4:
+def square(column: int, height: int) -> int:
+    """The bit of the square with so many squares below it."""
+    return 1 << 7 * column + height
+
+
+def has_four(pieces: int) -> bool:
+    """Whether four of the pieces of a player, given as bits, are in a line."""
+    for distance in DIRECTIONS:
+        pairs = pieces & pieces >> distance
+        if pairs & pairs >> 2 * distance:
             return True
     return False
 
@@ -37,8 +41,8 @@ class ConnectFour(BoardGame):
 
     def reset(self, seed: int | None = None, options: dict[str, object] | None = None) -> None:
         super().reset(seed, options)
-        self._owned = [[[0] * COLUMNS for _ in range(ROWS)] for _ in range(2)]
-        """The planes as lists, which Python reads faster than arrays."""
+        self._pieces = [0, 0]
+        """The pieces of both players as bits."""
         self._heights = [0] * COLUMNS
         self._mask = np.ones(COLUMNS, np.int8)
 
@@ -49,12 +53,12 @@ class ConnectFour(BoardGame):
         return not self._mask.any()
 
     def place(self, player: int, action: int) -> bool:
-        row = ROWS - 1 - self._heights[action]
+        height = self._heights[action]
         self._heights[action] += 1
-        self._mask[action] = row > 0
-        self._owned[player][row][action] = 1
-        self.planes[player, row, action] = 1
-        return runs_through(self._owned[player], row, action)  # type: ignore[arg-type]
+        self._mask[action] = height < ROWS - 1
+        self._pieces[player] |= square(action, height)
+        self.planes[player, ROWS - 1 - height, action] = 1
+        return has_four(self._pieces[player])
 
     def text(self) -> str:
         return super().text() + "\n" + " ".join(map(str, range(COLUMNS)))

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.envs.games.connect_four import COLUMNS, ROWS, runs_through
+from rl_training.envs.games.board import BoardGame
+from rl_training.envs.games.connect_four import COLUMNS, ROWS, SQUARES, ConnectFour, has_four, square
 from rl_training.envs.games.solution import optimal_moves
+from rl_training.envs.games.tictactoe import TicTacToe
 from rl_training.types import Array, EnvError
 
 
@@ -23,8 +25,16 @@ def random(observation: Any, mask: Array | None, rng: np.random.Generator) -> in
     return int(legal[rng.integers(len(legal))])
 
 
+def check_board(observation: Any, game: type[BoardGame], rule: str) -> None:
+    """Refuse the observations of another game than the one that a rule plays."""
+    if np.shape(observation) != (*game.shape, 2):
+        seen = "other observations" if isinstance(observation, dict) else f"observations {np.shape(observation)}"
+        raise EnvError(f"the rule '{rule}' plays {game.name} on boards {(*game.shape, 2)}, and this game has {seen}")
+
+
 def perfect_tictactoe(observation: Array, mask: Array | None, rng: np.random.Generator) -> int:
     """Every move that keeps the value of the position (a win, else a draw) with the same probability."""
+    check_board(observation, TicTacToe, "perfect_tictactoe")
     own, other = observation[..., 0].reshape(9), observation[..., 1].reshape(9)
     moves = optimal_moves(tuple((own - other).tolist()))
     return moves[int(rng.integers(len(moves)))]
@@ -38,11 +48,12 @@ def careless_tictactoe(observation: Array, mask: Array | None, rng: np.random.Ge
 
 def connect_four_lookahead(observation: Array, mask: Array | None, rng: np.random.Generator) -> int:
     """Wins if it can, blocks if it must, else plays any legal move with the same probability."""
-    own, other = observation[..., 0].tolist(), observation[..., 1].tolist()
-    filled = observation.sum((0, 2)).tolist()
+    check_board(observation, ConnectFour, "connect_four_lookahead")
+    own, other = (SQUARES.reshape(-1) @ observation.reshape(-1, 2)).tolist()
+    filled = [(own + other >> 7 * column & 63).bit_count() for column in range(COLUMNS)]
     legal = [column for column in range(COLUMNS) if filled[column] < ROWS]
     for pieces in (own, other):
-        hits = [column for column in legal if runs_through(pieces, ROWS - 1 - filled[column], column)]
+        hits = [column for column in legal if has_four(pieces | square(column, filled[column]))]
         if hits:
             return hits[int(rng.integers(len(hits)))]
     return legal[int(rng.integers(len(legal)))]

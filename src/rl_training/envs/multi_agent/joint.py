@@ -18,7 +18,7 @@ from gymnasium import spaces
 from rl_training.config.multi_agent.agents import AgentsConfig
 from rl_training.envs.masks import mask_size
 from rl_training.envs.multi_agent.grouping import policies_of, teams_of
-from rl_training.envs.multi_agent.simultaneous import Simultaneous
+from rl_training.envs.multi_agent.simultaneous import Simultaneous, given
 from rl_training.envs.spaces import (
     Convert,
     JointActions,
@@ -214,7 +214,7 @@ class JointEnv(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        obs, infos = self.env.reset(seed=seed, options=options)
+        obs, infos = given(self.env.reset(seed=seed, options=options), 2, "reset", self.name)
         self.steps = 0
         self.returns = {place.agent: 0.0 for place in self.places}
         self.acted = set()
@@ -224,7 +224,7 @@ class JointEnv(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         before = self.alive
         actions = {place.agent: place.act(action[place.actions]) for place in self.places if place.agent in before}
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        obs, rewards, terminated, truncated, infos = given(self.env.step(actions), 5, "step", self.name)
         self.steps += 1
         self.acted |= before
         out_of_time = self.max_episode_steps is not None and self.steps >= self.max_episode_steps

@@ -17,6 +17,8 @@ from rl_training.types import EnvError
 
 Results = tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]
 """Observations, rewards, terminated, truncated and infos by agent."""
+GIVEN = {"reset": "(observations, infos)", "step": "(observations, rewards, terminated, truncated, infos)"}
+"""What each method gives, for messages."""
 
 
 class Simultaneous(Protocol):
@@ -46,7 +48,7 @@ def is_parallel(env: Any) -> bool:
 
 def is_turn_based(env: Any) -> bool:
     """Whether an object looks like PettingZoo's AECEnv, where one agent acts at a time."""
-    return hasattr(env, "possible_agents") and callable(getattr(env, "last", None)) and hasattr(env, "agent_iter")
+    return hasattr(env, "possible_agents") and callable(getattr(env, "last", None))
 
 
 def is_joint_gym(env: Any) -> bool:
@@ -59,6 +61,14 @@ def is_joint_gym(env: Any) -> bool:
     return len(observed.spaces) == len(acted.spaces) == getattr(env.unwrapped, "n_agents", None)
 
 
+def given(result: Any, parts: int, method: str, name: str) -> Any:
+    """What a method of an environment gave; EnvError where that is not a tuple of so many parts."""
+    if isinstance(result, tuple) and len(result) == parts:
+        return result
+    found = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
+    raise EnvError(f"{method}() of environment '{name}' gave {found}; it must give {GIVEN[method]}, each by agent")
+
+
 def as_simultaneous(env: Any, name: str) -> Simultaneous | None:
     """The environment with agents that act at the same time; None for one that has a single agent."""
     if is_turn_based(env):
@@ -66,6 +76,12 @@ def as_simultaneous(env: Any, name: str) -> Simultaneous | None:
             raise EnvError(
                 f"environment '{name}' takes turns (its metadata does not say is_parallelizable), while the agents of "
                 "a team act at the same time; give one whose agents do, or its parallel_env"
+            )
+        if not hasattr(env, "agent_iter"):
+            raise EnvError(
+                f"environment '{name}' has PettingZoo's AEC interface without its base class AECEnv, so its parallel "
+                "form cannot be made of it; give a class whose reset() gives (observations, infos) and whose step() "
+                "takes the actions of all agents"
             )
         from pettingzoo.utils.conversions import aec_to_parallel
 
