@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from _pytest.runner import runtestprotocol
 
+from rl_training import registry
+
 TRIES = 3
 """How often a test marked `wall_clock` is tried."""
 
@@ -29,8 +31,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
-
-from rl_training import registry
 
 
 @pytest.fixture(scope="session", autouse=True)
