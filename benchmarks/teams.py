@@ -20,6 +20,7 @@ from rl_training import train
 from rl_training.assembly.build import build_trainer
 from rl_training.config.loading import parse_config
 from rl_training.envs.multi_agent.mpe import direct
+from rl_training.training.contract import inspected
 
 
 def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
@@ -59,7 +60,9 @@ def main() -> None:
 def weights(asked: dict[str, Any]) -> int:
     """Numbers that are trained."""
     trainer = build_trainer(parse_config(asked))
-    parts = {id(p): p.numel() for _, module in trainer.algorithm.named_modules() for p in module.parameters()}
+    parts = {
+        id(p): p.numel() for _, module in inspected(trainer.algorithm).named_modules() for p in module.parameters()
+    }
     trainer.close()
     return sum(parts.values())
 
