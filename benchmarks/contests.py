@@ -9,6 +9,7 @@ from algorithm_lists import AS_REJAX, REJAX_ROWS, SB3_PPO_ROWS, as_the_peer, off
 from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
 from network_contests import NETWORK_CONTESTS
 from team_contests import TEAM_CONTESTS
+from world_model_contests import DREAMER_UPDATE
 
 from rl_training.config.loading import config_to_mapping, load_config
 
@@ -430,5 +431,6 @@ CONTESTS = {
         jax_off_policy_contest("jax_td3", {"algo": "td3", **JAX_ACTOR_CRITIC_SETTINGS}, "an update per step"),
         JAX_SOLVE,
         JAX_MANY_SEEDS,
+        DREAMER_UPDATE,
     )
 }

@@ -38,6 +38,10 @@ ENVIRONMENTS = {
         ("torch", "numpy", "gymnasium", "mpe2"),
     ),
     ".venv-peers-offline": Environment(("d3rlpy==2.8.1",), ("torch",)),
+    ".venv-peers-sheeprl": Environment(("sheeprl==0.8.4",), ("torch", "numpy", "gymnasium")),
+    ".venv-peers-torchrl": Environment(
+        ("torchrl==0.14.1", "hydra-core==1.3.8"), ("torch", "numpy", "mujoco", "dm_control")
+    ),
 }
 
 

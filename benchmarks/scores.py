@@ -2,6 +2,7 @@
 
     python benchmarks/scores.py                       # every preset, seeds 0, 1, 2
     python benchmarks/scores.py --presets ppo/pendulum --jobs 2
+    python benchmarks/scores.py --presets dqn/ape_x_cartpole --jobs 1 --output-dir runs  # rl cluster up --local 2
     python benchmarks/scores.py --backend jax         # the JAX lane on its presets, for a table beside torch
     python benchmarks/scores.py --peers --presets sac/halfcheetah      # Stable-Baselines3 instead, for another one
 
@@ -29,6 +30,8 @@ import beside_sb3_page
 import numpy as np
 import offline_page
 import team_page
+import world_models
+import world_models_page
 from peers import peers_python
 
 from rl_training.experiments.analysis.statistics import iqm
@@ -55,6 +58,7 @@ GOALS: dict[str, tuple[str, float | None]] = {
     "impala/cartpole": ("every seed >= 475", 475.0),
     "reinforce/cartpole": ("every seed >= 475", 475.0),
     "dqn/cartpole": ("every seed >= 475, mean >= 490", 475.0),
+    "dqn/ape_x_cartpole": ("every seed >= 475", 475.0),
     "dqn/mountaincar": ("every seed >= -120", -120.0),
     "dqn/lunarlander": ("every seed >= 180", 180.0),
     "dqn/bitflip": ("every seed >= -7", -7.0),
@@ -83,7 +87,10 @@ JAX_PRESETS = (
 """What is compiled from end to end, and two that play Gymnasium's environment in the host lane."""
 LONG = ("ppo/minigrid_memory", "ppo/pong_quick")
 """Hours each: run by name only."""
-TORCH_PRESETS = tuple(preset for preset in GOALS if preset not in (*LONG, "pqn/cartpole"))  # PQN is there in JAX only
+ON_A_CLUSTER = ("dqn/ape_x_cartpole",)
+"""Run by name, with the --output-dir for which `rl cluster up --local 2` was started."""
+LEFT_OUT = (*LONG, *ON_A_CLUSTER, "pqn/cartpole")  # PQN is there in JAX only
+TORCH_PRESETS = tuple(preset for preset in GOALS if preset not in LEFT_OUT)
 DIGITS = {"ppo/minigrid_doorkey": 2, "ppo/minigrid_memory": 2}
 """Digits behind the point of a return, where one is too few."""
 PEER_RUNS = {"sac/halfcheetah": ("--algorithm", "sac", "--env-id", "HalfCheetah-v5", "--total-timesteps", "100000")}
@@ -144,6 +151,7 @@ def rewrite_page() -> None:
     """docs/scores.md and the pictures from all the data there are."""
     write_page(read(DATA), read(PEER_DATA), read(JAX_DATA))
     beside_sb3_page.draw(beside_sb3.read_rows(), PICTURE_FOLDER)
+    world_models_page.rewrite_algorithm_pages()
     for algorithms, picture in PICTURES.items():
         draw(read(DATA), algorithms.split(","), PICTURE_FOLDER / picture)
 
@@ -178,6 +186,7 @@ def write_page(scores: dict[str, Any], peers: dict[str, Any], compiled: dict[str
     if any(preset in scores for preset in peers):
         lines += beside_peers(scores, peers)
     lines += beside_sb3_page.section(beside_sb3.read_rows())
+    lines += world_models_page.section(beside_sb3.read_rows(world_models.DATA))
     lines += offline_page.section(offline_page.read_rows())
     lines += team_page.section(team_page.read_rows())
     shown = [name for algorithms, name in PICTURES.items() if drawn_presets(scores, algorithms.split(","))]

@@ -60,9 +60,8 @@ def main() -> None:
 def weights(asked: dict[str, Any]) -> int:
     """Numbers that are trained."""
     trainer = build_trainer(parse_config(asked))
-    parts = {
-        id(p): p.numel() for _, module in inspected(trainer.algorithm).named_modules() for p in module.parameters()
-    }
+    modules = inspected(trainer.algorithm).named_modules()
+    parts = {id(p): p.numel() for _, module in modules for p in module.parameters()}
     trainer.close()
     return sum(parts.values())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,21 @@ class DiscreteSpec:
         return np.dtype(np.int64)
 
 
+MAX_CODES = 32
+"""Bytes with upper bounds below this are codes of kinds of things, where they are an image."""
+
+
+class Codes(NamedTuple):
+    """The features of an image of codes, one-hot and flattened: feature k is `scale[k]` where the number at
+    `positions[k]` of the flat image is `values[k]`, else 0."""
+
+    positions: Array
+    values: Array
+    scale: Array
+    """The root of how many codes there are, so that features have a mean square of 1, for which first weights are
+    drawn. Of 1029 features of a 7 x 7 view 147 are not 0; as plain ones they would hardly move a hidden unit."""
+
+
 @dataclass(frozen=True, eq=False)
 class BoxSpec:
     """Real arrays within `low` and `high` (same shape as the space; infinite where unbounded)."""
@@ -128,6 +143,20 @@ class BoxSpec:
         """Whether the bounds are so far apart that high - low overflows."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.is_bounded and not np.isfinite(self.high - self.low).all()
+
+    @cached_property
+    def codes(self) -> Codes | None:
+        """How an image of codes is one-hot encoded where it is flattened; None for all other boxes.
+
+        Bytes in three axes, or four with stacked frames, whose upper bounds are small are codes, as MiniGrid's are:
+        object 6 is not a little brighter than object 5.
+        """
+        if self.dtype != np.uint8 or len(self.shape) not in (3, 4) or self.high.max() >= MAX_CODES:
+            return None
+        counts = self.high.reshape(-1).astype(np.int64) + 1
+        values = np.concatenate([np.arange(count, dtype=np.uint8) for count in counts])
+        scale = np.sqrt(counts.astype(np.float32))
+        return Codes(np.repeat(np.arange(len(counts)), counts), values, np.repeat(scale, counts))
 
     def __eq__(self, other: object) -> bool:
         return (

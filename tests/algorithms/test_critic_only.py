@@ -119,7 +119,7 @@ def test_a_network_of_your_own_is_not_shown_it_either() -> None:
     assert is_blind(trained(config("sac", actor=own), 64).algorithm.policy)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_critic_that_sees_the_cue_has_a_tenth_of_the_value_error_and_the_actor_stays_at_chance(seed: int) -> None:
     """True values are cue + P(match); who does not see the cue can at best predict their mean."""
 

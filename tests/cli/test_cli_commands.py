@@ -126,6 +126,7 @@ def test_version(capsys: Captured) -> None:
     assert outcome(capsys, "--version") == (0, f"rl {__version__}\n", "")
 
 
+@pytest.mark.wall_clock
 def test_help_takes_less_than_half_a_second_of_cpu_time() -> None:
     def seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compat_cases import WRITTEN, Case
+from compat_cases import SAMPLE, WRITTEN, Case
 
 import rl_training
 from rl_training.checkpointing import CheckpointManager
@@ -32,6 +32,8 @@ CLOCK = ("time/", "system/")
 EPISODES = "2"
 SECONDS = 900
 """More than the commands of any group take together."""
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+"""For the sample: XLA compiles in half of the time, for both packages alike. The slow groups run as users compile."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,13 @@ def unpack(folder: Path) -> Path:
     return folder / "src"
 
 
-def run_jobs(folder: Path, package: Path, shared: Path, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Outcome]:
+def run_jobs(
+    folder: Path, package: Path, shared: Path, jobs: Sequence[Mapping[str, Any]], **more: str
+) -> dict[str, Outcome]:
     """Run `rl` commands in one process of the package in `package`; how each ended, by name.
 
-    `folder` becomes the working directory and keeps what the process wrote. `shared` has the user's config and cache.
+    `folder` becomes the working directory and keeps what the process wrote. `shared` has the user's config and cache;
+    `more` are further environment variables.
     """
     name = "old" if package != TODAY else "today"
     files = {kind: folder / f"{name}-{kind}.json" for kind in ("jobs", "outcomes")}
@@ -75,6 +80,7 @@ def run_jobs(folder: Path, package: Path, shared: Path, jobs: Sequence[Mapping[s
         "RL_TRAINING_TRACEBACK": "1",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        **more,
     }
     command = [sys.executable, HERE / "compat_process.py", package, files["jobs"], files["outcomes"]]
     ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=SECONDS)
@@ -113,13 +119,15 @@ def play(name: str, cases: Sequence[Case], folder: Path, shared: Path, package: 
     """Let the old code train the cases of a group, and today's code go on with copies of them and look at them."""
     for part in ("modules", "configs"):
         (folder / part).mkdir(parents=True)
-    old = run_jobs(folder, package, shared, [*writing(name, folder), *training(cases, folder)])
+    variables = QUICK if name in SAMPLE else {}
+    old = run_jobs(folder, package, shared, [*writing(name, folder), *training(cases, folder)], **variables)
     for case in cases:
         outcome = old[f"train {case.name}"]
         assert outcome.code == 0, f"the old code cannot train {case.name}:\n{outcome.err}"
     if altered := control(cases):
         alter(folder, altered)
-    return Played(folder, old, run_jobs(folder, TODAY, shared, [*going_on(cases, folder), *looking(cases, folder)]))
+    today = run_jobs(folder, TODAY, shared, [*going_on(cases, folder), *looking(cases, folder)], **variables)
+    return Played(folder, old, today)
 
 
 def control(cases: Sequence[Case]) -> Case | None:

@@ -55,12 +55,13 @@ def test_long_runs_are_the_same_with_one_two_and_four(algo: str, steps: int, tmp
 
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 from rl_training import DistributedTrainer
 trainer = DistributedTrainer(json.load(open("config.json")))
 ranks = trainer.setup_distributed()
 result = trainer.train(pause_at=int(sys.argv[1]))
-print(f"rank {ranks.rank} of {ranks.count}: {result.exit_code} {result.run_dir.name}")
+line = f"rank {ranks.rank} of {ranks.count}: {result.exit_code} {result.run_dir.name}\\n"
+os.write(1, line.encode())  # in one piece: both processes write to the same pipe
 """
 
 
@@ -154,6 +155,7 @@ def stopped_by_a_signal(folder: Path, algo: str, number: int, ranks: int = 2) ->
     return seconds
 
 
+@pytest.mark.wall_clock
 def test_a_signal_to_one_process_stops_all_and_saves(tmp_path: Path) -> None:
     assert stopped_by_a_signal(tmp_path, "ppo", signal.SIGTERM) < 5.0
     run = only_run(tmp_path)
@@ -166,6 +168,7 @@ def test_a_signal_to_one_process_stops_all_and_saves(tmp_path: Path) -> None:
     assert resume(run.path, total_timesteps=saved + 512).exit_code == 0
 
 
+@pytest.mark.wall_clock
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(10))
 @pytest.mark.parametrize(("algo", "number"), [("ppo", signal.SIGTERM), ("sac", signal.SIGKILL)])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +81,12 @@ def test_groups_of_seeds_are_refused_before_anything_starts(
     err = capsys.readouterr().err
     assert words in err
     assert err.count("error: ") == 1
-    assert list(tmp_path.glob("runs/ppo*")) == []
+    assert left_in("runs") == []
+
+
+def left_in(folder: str) -> list[str]:
+    """Runs, groups and sweeps that a refusal has left behind."""
+    return [path.name for path in Path(folder).glob("*") if not path.name.startswith(".")]
 
 
 def test_a_search_without_its_cluster_is_refused_too(
@@ -86,6 +94,62 @@ def test_a_search_without_its_cluster_is_refused_too(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tune.yaml").write_text("base_config: ppo/cartpole\nsampler: random\nscheduler: asha\nseeds: [0]\n")
-    assert main(["tune", "tune.yaml", "--executor=ray:127.0.0.1:9"]) == 1
-    assert "no Ray cluster answers at 127.0.0.1:9" in capsys.readouterr().err
-    assert list(tmp_path.glob("runs/ppo*")) == []
+    Path("sweep.yaml").write_text("base_config: ppo/cartpole\ntrials: [{seed: 0}, {seed: 1}]\n")
+    for file in ("tune.yaml", "sweep.yaml"):
+        assert main([file.removesuffix(".yaml"), file, "--executor=ray:127.0.0.1:9"]) == 1
+        assert "no Ray cluster answers at 127.0.0.1:9" in capsys.readouterr().err
+        assert left_in("runs") == []
+
+
+def test_a_sweep_that_has_started_stays_when_its_cluster_is_not_there_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sweep.yaml").write_text("base_config: ppo/cartpole\ntrials: [{seed: 0}]\n")
+    assert main(["sweep", "sweep.yaml", "--emit=slurm"]) == 0
+    assert main(["sweep", "--resume=latest", "--executor=ray:127.0.0.1:9"]) == 1
+    assert "no Ray cluster answers" in capsys.readouterr().err
+    assert [path.parent.name for path in Path("runs").glob("sweeps/*/sweep.json")] == [
+        path.name for path in Path("runs", "sweeps").glob("ppo*")
+    ]
+    assert len(list(Path("runs", "sweeps").glob("ppo*"))) == 1
+
+
+@pytest.mark.parametrize("command", ["status", "check"])
+def test_commands_about_clusters_name_their_own_flag(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    for words in ([], ["--address=127.0.0.1:9"]):
+        assert main(["cluster", command, *words]) == 1
+        assert capsys.readouterr().err.rstrip().endswith("or name yours: --address HOST:PORT")
+    assert main(["cluster", command, "--address=nowhere"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+class Web(BaseHTTPRequestHandler):
+    """A server that is no cluster, such as Ray's own dashboard."""
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_a_port_of_something_else_is_refused_at_once(tmp_path: Path, capsys: Captured) -> None:
+    """Ray itself tries for almost two minutes."""
+    server = HTTPServer(("127.0.0.1", 0), Web)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        address = f"127.0.0.1:{server.server_address[1]}"
+        began = time.monotonic()
+        assert main(["cluster", "status", f"--address={address}", f"--output-dir={tmp_path}"]) == 1
+        assert time.monotonic() - began < 10
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert f"what listens at {address} is not the head of a Ray cluster" in capsys.readouterr().err
+
+
+def test_a_cluster_that_cannot_have_its_folder(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["cluster", "up", "--local=1", f"--output-dir={tmp_path / 'file'}"]) == 1
+    assert "error: cannot create a cluster in output_dir" in capsys.readouterr().err

@@ -107,13 +107,11 @@ def test_an_id_that_a_plugin_registers(user_module: str) -> None:
     assert make_vector_env(cfg, 2).reset()[0].tolist() == [[0.0], [0.0]]
 
 
+@pytest.mark.usefixtures("registrations")
 def test_a_registered_name() -> None:
     environments.add("my-pole", CartPoleEnv)
-    try:
-        env = make_env("my-pole", EnvConfig(max_episode_steps=5))
-        assert str(env) == "<EpisodeLog<TimeLimit<CartPoleEnv instance>>>"
-    finally:
-        environments._entries.pop("my-pole")
+    env = make_env("my-pole", EnvConfig(max_episode_steps=5))
+    assert str(env) == "<EpisodeLog<TimeLimit<CartPoleEnv instance>>>"
 
 
 def test_env_fn() -> None:

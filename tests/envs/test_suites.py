@@ -50,6 +50,7 @@ def test_missing_libraries_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing["mujoco"] is None
 
 
+@pytest.mark.usefixtures("registrations")
 def test_what_users_register_is_listed() -> None:
     environments.add("listed-pole", CartPoleEnv)
     gym.register("Listed/Clock-v0", Clock)
@@ -57,7 +58,6 @@ def test_what_users_register_is_listed() -> None:
         registered = next(suite for suite in list_envs() if suite.name == "registered")
         assert {"listed-pole", "Listed/Clock-v0"} <= set(registered.ids)
     finally:
-        environments._entries.pop("listed-pole")
         gym.registry.pop("Listed/Clock-v0")
 
 

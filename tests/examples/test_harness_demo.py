@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 DEMO = Path(__file__).parents[2] / "examples" / "harness_demo.py"
 
@@ -25,7 +28,11 @@ def test_demo_reports_speed_memory_and_step() -> None:
     assert lines["stayed in step"] == "yes"
 
 
-def test_demo_fails_below_the_asked_for_speed() -> None:
-    result = run("--num-steps", "50", "--min-rate", "1e12")
-    assert result.returncode == 1
-    assert "too slow" in result.stderr
+def test_demo_fails_below_the_asked_for_speed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(DEMO), "--num-steps", "50", "--min-rate", "1e12"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(DEMO), run_name="__main__")
+    assert end.value.code == 1
+    assert "too slow" in capsys.readouterr().err

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import rl_training
-from rl_training.registry import dynamics
 from rl_training.testing import check_algorithm
 from rl_training.types import ConfigError
 
@@ -24,11 +23,10 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plugin(monkeypatch: pytest.MonkeyPatch, registrations: None) -> None:
     """The module can be imported, and what its decorator registers is forgotten after the test."""
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.delitem(sys.modules, "examples.my_dynamics", raising=False)
-    monkeypatch.setattr(dynamics, "_entries", dict(dynamics._entries))
 
 
 def test_it_learns_by_its_dotted_name(tmp_path: Path) -> None:

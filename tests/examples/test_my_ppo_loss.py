@@ -13,7 +13,6 @@ import rl_training
 from rl_training.algorithms.ppo import PPO, Coefficients, ReferenceKernel
 from rl_training.assembly.build import build_trainer
 from rl_training.config.loading import load_config
-from rl_training.registry import algorithms
 from rl_training.testing import check_algorithm
 
 ROOT = Path(__file__).parents[2]
@@ -21,11 +20,10 @@ CONFIG = ROOT / "configs" / "algorithms" / "my_ppo_loss.yaml"
 
 
 @pytest.fixture(autouse=True)
-def _plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plugin(monkeypatch: pytest.MonkeyPatch, registrations: None) -> None:
     """The module can be imported, and what its decorator registers is forgotten after the test."""
     monkeypatch.syspath_prepend(ROOT)
     monkeypatch.delitem(sys.modules, "examples.my_ppo_loss", raising=False)
-    monkeypatch.setattr(algorithms, "_entries", dict(algorithms._entries))
 
 
 def test_it_learns_from_its_config(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ BOTH = {
     "ppo, lstm, masked": Case("ppo", masked(4), DiscreteSpec(4), backbone("lstm", 8, 6)),
     "ppo, cnn": Case("ppo", IMAGE, DiscreteSpec(4), SMALL_CNN),
     "ppo, grid of codes": Case("ppo", CODES, DiscreteSpec(4), backbone("grid", 8)),
+    "ppo, flat codes": Case("ppo", CODES, DiscreteSpec(4), backbone("mlp", 8, encoder=EncoderConfig("mlp"))),
     "ppo, impala, gru": Case(
         "ppo",
         DictSpec({"eye": IMAGE, "speed": NUMBERS}),

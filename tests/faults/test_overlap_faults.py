@@ -102,6 +102,7 @@ def test_a_dozen_random_moments(shell: Shell, folder: Path, number: int) -> None
     expected.assert_finishes(shell, folder, run)
 
 
+@pytest.mark.wall_clock
 @pytest.mark.parametrize("name", ["ppo", pytest.param("ppo-workers", marks=pytest.mark.slow), "dqn"])
 def test_sigterm_saves_what_was_collected(shell: Shell, folder: Path, name: str) -> None:
     expected = uninterrupted(shell, folder, name)
@@ -121,6 +122,7 @@ def test_sigterm_saves_what_was_collected(shell: Shell, folder: Path, name: str)
     expected.assert_finishes(shell, folder, run)
 
 
+@pytest.mark.wall_clock
 @pytest.mark.parametrize("how", ["sleep", "hang"])
 def test_sigterm_while_an_environment_does_not_come_back(shell: Shell, folder: Path, how: str) -> None:
     """It is stuck in the collecting thread, and the learner waits for it."""

@@ -44,6 +44,7 @@ def words_of(folder: Path, *settings: dict[str, Any]) -> list[str]:
 # -- two processes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wall_clock
 def test_a_second_process_is_refused_and_a_dead_one_does_not_matter(
     shell: Shell, folder: Path, reference: FindReference
 ) -> None:

@@ -31,6 +31,8 @@ from fault_runs import (
 
 from rl_training.system.signals import GRACE_SECONDS
 
+pytestmark = pytest.mark.wall_clock
+
 FindReference = Callable[..., Reference]
 CODES = {SIGINT: 130, SIGTERM: 143, SIGUSR1: 75}
 

@@ -22,6 +22,7 @@ from rl_training.jax.models.actor_critic import Seen
 from rl_training.training.evaluation import evaluate_policy, stack_obs
 
 SLOW = pytest.mark.slow
+SEEDS = (0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW))
 VALUES = [
     ("reinforce", "OneState"),
     pytest.param("ppo", "RewardIsObs", marks=SLOW),
@@ -86,7 +87,7 @@ def test_best_actions_of_the_probes(algo: str, name: str) -> None:
 
 @pytest.mark.learning
 @pytest.mark.usefixtures("as_users_compile")
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_ppo_solves_cartpole_with_the_budget_of_its_preset(seed: int) -> None:
     cfg = load_config("ppo/cartpole", {"backend": "jax", "seed": seed})
     trainer = build_trainer(cfg)
@@ -97,14 +98,14 @@ def test_ppo_solves_cartpole_with_the_budget_of_its_preset(seed: int) -> None:
 
 @pytest.mark.learning
 @pytest.mark.usefixtures("as_users_compile")
-def test_ppo_with_state_dependent_noise_drives_up_the_mountain() -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ppo_with_state_dependent_noise_drives_up_the_mountain(seed: int) -> None:
     """Noise that is drawn anew at every step never gets the car to the flag."""
-    for seed in range(3):
-        cfg = load_config("ppo/mountaincar_continuous", {"backend": "jax", "seed": seed})
-        trainer = build_trainer(cfg)
-        trainer.run(100_000)
-        result = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=20, seed=seed)
-        assert result.returns.mean() >= 85.0
+    cfg = load_config("ppo/mountaincar_continuous", {"backend": "jax", "seed": seed})
+    trainer = build_trainer(cfg)
+    trainer.run(100_000)
+    result = evaluate_policy(trainer.algorithm.policy, eval_env_maker(cfg, None), episodes=20, seed=seed)
+    assert result.returns.mean() >= 85.0
 
 
 def test_reinforce_learns_cartpole_in_the_host_lane_too() -> None:

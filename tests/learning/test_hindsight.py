@@ -31,11 +31,11 @@ def score(seed: int, **overrides: Any) -> float:
     return float(returns.mean())
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_dqn_solves_fifteen_bits_with_hindsight(seed: int):
     assert score(seed) == pytest.approx(OPTIMUM, abs=0.6)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_plain_dqn_does_not(seed: int):
     assert score(seed, **{"buffer.type": "replay"}) < WORST + 0.5

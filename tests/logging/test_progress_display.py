@@ -150,6 +150,7 @@ def test_a_terminal_that_goes_away_does_not_end_the_run(style: str) -> None:
     display.close()
 
 
+@pytest.mark.wall_clock
 @pytest.mark.parametrize("style", ["plain", "bar"])
 def test_an_update_between_refreshes_costs_less_than_10_microseconds(style: str) -> None:
     display = Display(10**9, style=style, stream=Terminal())

@@ -77,6 +77,7 @@ def test_an_address_gets_each_alert_with_its_account(server: tuple[HTTPServer, l
     assert hook.notes() == []
 
 
+@pytest.mark.wall_clock
 def test_a_hook_that_hangs_is_killed_and_nobody_waits_for_it() -> None:
     hook = AlertHook([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.3)
     begin = time.monotonic()

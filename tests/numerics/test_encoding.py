@@ -9,11 +9,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from rl_training.assembly.build import build_trainer
 from rl_training.config.loading import config_to_mapping, parse_stored
 from rl_training.config.schema import TrainConfig
-from rl_training.numerics.encoding import picture_axes, pictures_of
+from rl_training.models.backbones.mlp import encode_leaf
+from rl_training.numerics.encoding import encode_leaf_numpy, leaf_features, picture_axes, pictures_of
 from rl_training.types import ACTION_MASK, BoxSpec, DictSpec
 
 FIRST, LAST = (0, 1, 2), (2, 0, 1)
@@ -118,3 +120,49 @@ def test_a_picture_that_is_flattened_comes_with_one_warning(tmp_path: Path) -> N
     for algo in ("ppo", "dqn", "sac", "random"):
         assert built(algo, tmp_path) == [], "which has convolutions, or no network"
     assert built("td3", tmp_path, SteeredScreen) == []
+
+
+class TestFlatCodes:
+    """Images of codes that no convolution reads: one-hot as well, number by number in the order of the flat image."""
+
+    COUNTS = np.broadcast_to(np.array([10, 5, 3], np.uint8), (2, 2, 3))
+    LEAF = BoxSpec(np.zeros((2, 2, 3), np.uint8), COUNTS, np.dtype(np.uint8))
+
+    def test_each_number_is_one_of_its_codes(self) -> None:
+        image = np.zeros((1, 2, 2, 3), np.uint8)
+        image[0, 1, 0] = [6, 1, 3]  # the third of four cells
+        features = encode_leaf_numpy(self.LEAF, image)
+        assert features.shape == (1, leaf_features(self.LEAF)) == (1, 4 * 21)
+        assert features.dtype == np.float32
+        cell = 2 * 21
+        assert features[0].nonzero()[0].tolist() == [
+            *(0, 11, 17, 21, 32, 38),
+            *(cell + 6, cell + 11 + 1, cell + 17 + 3),
+            *(63, 74, 80),
+        ]
+        np.testing.assert_allclose(features[0, [6 + cell, cell + 12, cell + 20]], np.sqrt([11.0, 6.0, 4.0]), rtol=1e-6)
+
+    def test_features_have_a_mean_square_of_one(self) -> None:
+        images = np.random.default_rng(1).integers(0, self.COUNTS.astype(int) + 1, (4, 2, 2, 3)).astype(np.uint8)
+        np.testing.assert_allclose(np.square(encode_leaf_numpy(self.LEAF, images)).mean(1), 1.0, rtol=1e-6)
+
+    def test_torch_gives_the_same(self) -> None:
+        images = np.random.default_rng(0).integers(0, self.COUNTS.astype(int) + 1, (5, 2, 2, 3)).astype(np.uint8)
+        wanted = encode_leaf_numpy(self.LEAF, images)
+        assert np.count_nonzero(wanted) == 5 * 12
+        np.testing.assert_array_equal(encode_leaf(self.LEAF, torch.from_numpy(images)).numpy(), wanted)
+
+    def test_a_key_differs_from_a_ball_as_much_as_from_a_wall(self) -> None:
+        images = np.zeros((3, 2, 2, 3), np.uint8)
+        images[:, 0, 0, 0] = [5, 6, 2]
+        key, ball, wall = encode_leaf_numpy(self.LEAF, images)
+        assert np.abs(key - ball).sum() == np.abs(key - wall).sum() == 2 * np.float32(np.sqrt(11))
+
+    def test_other_boxes_are_numbers(self) -> None:
+        assert box((2, 2, 3)).codes is None
+        assert box((2, 2, 3), high=32).codes is None
+        assert box((12,), high=5).codes is None
+        assert box((2, 2, 3), high=1.0, dtype=np.float32).codes is None
+        np.testing.assert_array_equal(
+            encode_leaf_numpy(box((1, 1, 3)), np.array([[[[0, 51, 255]]]], np.uint8)), np.float32([[0.0, 0.2, 1.0]])
+        )

@@ -101,7 +101,11 @@ def recorded(env_id: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("line", commands())
 def test_commands_run(
-    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    line: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    registrations: None,
 ) -> None:
     """`rl train` runs dry; what needs a finished run is parsed; everything else runs as it is."""
     words = shlex.split(line)
@@ -109,7 +113,6 @@ def test_commands_run(
     if words[0] == WITH_PATH:
         monkeypatch.syspath_prepend(ROOT)
         monkeypatch.delitem(sys.modules, "examples.my_ppo_loss", raising=False)  # its decorator is to register again
-        monkeypatch.setattr(algorithms, "_entries", dict(algorithms._entries))  # and is forgotten after this
     words = words[words.index("rl") + 1 :]
     monkeypatch.chdir(tmp_path if words[0] == "new" else ROOT)
     if words[0] in PARSED or "--resume" in words or "--init-from" in words:

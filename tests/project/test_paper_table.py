@@ -1,18 +1,47 @@
-"""The page from a first run to a paper table is run as it stands, in an empty folder, and leaves what it says."""
+"""The page from a first run to a paper table is run as it stands, in an empty folder, and leaves what it says (slow).
+
+The fast tests plan its sweep and its search; test_help_examples.py reads every command of every page.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
-from tutorial_steps import run_page
+from tutorial_steps import run_page, steps_of
+
+from rl_training.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper-table.md"
 
 
+@pytest.mark.parametrize(
+    ("command", "plan"),
+    [
+        ("train", "Plan of each of 2 runs"),
+        ("sweep", "2 trials x 1 seeds = 2 runs"),
+        ("tune", "2 trials x up to 1 seeds on ppo/cartpole"),
+    ],
+)
+def test_its_commands_plan_what_the_page_runs(
+    command: str, plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = steps_of(PAGE)
+    for step in steps:
+        if step.kind == "file":
+            Path(step.title).write_text(step.text)
+    lines = [step.text for step in steps if step.text.startswith(f"rl {command} ")]
+    several = next(line for line in lines if command != "train" or "--seed" in line)
+    assert main([*shlex.split(several)[1:], "--dry-run"]) == 0
+    assert plan in capsys.readouterr().out
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # ten processes that import torch, one after the other
 def test_the_page_ends_in_a_table(tmp_path: Path) -> None:
     """One test, so that a distributed run of the tests trains everything once."""

@@ -20,21 +20,16 @@ from run_cases import fake_run
 
 import rl_training
 from rl_training.config.loading import parse_config
-from rl_training.registry import callbacks
 from rl_training.runs import index
 from rl_training.runs.directory import RunDir
 from rl_training.runs.index import FILE, RunIndex, all_rows, describe, record, scan
+
+pytestmark = pytest.mark.usefixtures("registrations")
 
 
 def row_of(output_dir: Path, **wanted: Any) -> dict[str, Any]:
     (row,) = [row for row in RunIndex(output_dir).rows() if wanted.items() <= row.items()]
     return row
-
-
-@pytest.fixture(autouse=True)
-def own_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callbacks that a test registers are removed after it: messages in other tests list all registered ones."""
-    monkeypatch.setattr(callbacks, "_entries", dict(callbacks._entries))
 
 
 # -- runs register themselves -----------------------------------------------------------------------------------------
@@ -209,7 +204,7 @@ def test_hostile_names_tags_and_values_stay_text_inside_the_root(tmp_path: Path,
 
 HELPERS = str(Path(__file__).parents[1] / "helpers")
 REGISTER = """
-import os, sys
+import itertools, os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from run_cases import fake_run
@@ -220,9 +215,9 @@ output_dir = Path(sys.argv[2])
 
 def register(worker):
     tracker, log = ExperimentTracker(output_dir), os.open(output_dir / f"{worker}.log", os.O_WRONLY | os.O_CREAT)
-    for k in range(50):
-        tracker.register_experiment(fake_run(output_dir, 1000 * worker + k))
-        os.write(log, f"{1000 * worker + k}\\n".encode())
+    for k in itertools.count() if worker < 5 else range(50):  # the first five go on until they are killed
+        tracker.register_experiment(fake_run(output_dir, 100_000 * worker + k))
+        os.write(log, f"{100_000 * worker + k}\\n".encode())
 
 workers = []
 for worker in range(20):  # nothing is open yet, so each is as good as a program of its own
@@ -312,6 +307,7 @@ def test_a_disk_that_takes_nothing_more(tmp_path: Path) -> None:
     assert "cannot write the index" in result.stderr
 
 
+@pytest.mark.wall_clock
 def test_a_writer_that_hangs_costs_a_run_no_more_than_its_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_the_second_one_is_refused_and_told_who_has_it(lock_path: Path) -> None:
         pass
 
 
+@pytest.mark.wall_clock
 def test_another_process_is_refused_until_kill_9(lock_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(lock_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

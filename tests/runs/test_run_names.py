@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training.config.schema import TrainConfig
+from rl_training.runs import names
 from rl_training.runs.directory import SUBFOLDERS, _make_run_dir, make_run_dir
 from rl_training.runs.names import release, reserve
 from rl_training.types import RunError
@@ -62,10 +63,25 @@ def test_a_reserved_name_is_claimed_once_and_given_back_only_while_it_is_empty(t
     assert os.listdir(tmp_path) == [first]
 
 
+def test_random_numbers_are_drawn_only_where_a_name_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep of ten thousand trials reserves ten thousand names."""
+    drawn: list[int] = []
+
+    def counted(below: int) -> int:
+        drawn.append(below)
+        return len(drawn)
+
+    monkeypatch.setattr(names.secrets, "randbelow", counted)
+    assert [reserve(tmp_path, "ppo", number, "run") for number in (1, 2, 3)] == ["ppo", "ppo-2", "ppo-3"]
+    assert drawn == []
+    assert reserve(tmp_path, "ppo", 3, "run") == "ppo-10001"
+    assert len(drawn) == 1
+
+
 def test_parents_that_plan_at_the_same_moment_get_different_names(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        names = list(pool.map(lambda _: reserve(tmp_path, "ppo__x__seed0__20260131-120509", 2, "run"), range(40)))
-    assert len(set(names)) == 40
+        found = list(pool.map(lambda _: reserve(tmp_path, "ppo__x__seed0__20260131-120509", 2, "run"), range(40)))
+    assert len(set(found)) == 40
 
 
 def test_the_stamp_is_the_local_time(tmp_path: Path) -> None:

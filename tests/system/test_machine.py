@@ -37,6 +37,8 @@ def test_versions_come_from_metadata() -> None:
     assert found["rl-training"] == __version__
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
     assert "no-such-package" not in found
+    found.clear()
+    assert versions()["numpy"] == importlib.metadata.version("numpy"), "what a caller does to it reaches nobody else"
     program = "import sys; from rl_training.system.machine import versions, hardware; versions(); hardware()"
     program += "; print([name for name in ('torch', 'numpy', 'gymnasium') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
@@ -115,6 +117,7 @@ def test_a_huge_change_is_cut(repository: Path) -> None:
     assert len(state.untracked) == MAX_UNTRACKED
 
 
+@pytest.mark.wall_clock
 def test_a_git_that_hangs_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\nexec sleep 60\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal
 
 from rl_training.cli.parser import Command, FieldFlag, FieldFlags, UsageError, closest_word
@@ -24,10 +25,15 @@ def flag_of(path: str) -> str:
     return path.replace("_", "-")
 
 
-def all_fields(algo: str | None = None) -> dict[str, FieldDoc]:
+def all_fields(algo: str | None = None) -> Mapping[str, FieldDoc]:
     """Every field by path; with the hyperparameters of one algorithm, or of all of them."""
+    return _fields_of((algo,) if algo is not None else tuple(algorithms.names()))
+
+
+@cache  # each flag of a command line asks, and reading the fields of all algorithms takes tens of milliseconds
+def _fields_of(names: tuple[str, ...]) -> Mapping[str, FieldDoc]:
     merged: dict[str, FieldDoc] = {}
-    for name in [algo] if algo is not None else algorithms.names():
+    for name in names:
         merged = {**field_docs(name), **merged}
     return {path: doc for path, doc in merged.items() if path not in NOT_FLAGS}
 

@@ -17,6 +17,8 @@ def given_rows(saved: StateDict, mine: StateDict) -> StateDict:
     """
     if "shard_0" in saved:
         raise CheckpointError(f"its rows are in {len(saved)} buffers: it was trained with training.shards")
+    if "layout" not in saved:
+        raise CheckpointError("its rows are those of the compiled lane: train it with --lane host")
     columns: Mapping[str, str] = mine["layout"]
     for name, form in columns.items():
         found = saved["layout"].get(name, "nothing")

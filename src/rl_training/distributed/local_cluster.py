@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.runs.holder import process_start
+from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import ConfigError, RunError
 
@@ -42,6 +43,9 @@ SETTINGS = {
 }
 """Ray notices a dead node after about 4 s instead of 20, and members do not yield to every other process."""
 LOG_LINES = 15
+EXECUTOR_CURE = "or name yours: --executor ray:HOST:PORT"
+ADDRESS_CURE = "or name yours: --address HOST:PORT"
+"""How to name another cluster, where an executor is chosen and for the commands about clusters."""
 _children: list[subprocess.Popen[bytes]] = []
 """Nodes that this process has started: kept, because they outlive it and must not be waited for."""
 
@@ -95,7 +99,8 @@ class LocalCluster:
                 f"a cluster of '{self.folder.parent}' is running (at {self.address()}); `rl cluster down` ends it"
             )
         self.down()  # what is left of one that was killed
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with readable_errors(f"cannot create a cluster in output_dir '{self.folder.parent}'"):
+            self.folder.mkdir(parents=True, exist_ok=True)
         port = _free_port()
         temp = tempfile.mkdtemp(prefix="rl-ray-")  # short: the names of Ray's sockets have at most 107 bytes
         record: dict[str, Any] = {"address": f"127.0.0.1:{port}", "temp": temp, "nodes": []}
@@ -193,12 +198,12 @@ class LocalCluster:
         return len(running)
 
 
-def find_address(given: str | None, output_dir: Path, *, cure: str = "or name yours: --executor ray:HOST:PORT") -> str:
+def find_address(given: str | None, output_dir: Path, *, cure: str = EXECUTOR_CURE) -> str:
     """The address of the cluster that is meant: as given, of `rl cluster up`, or of RAY_ADDRESS; RunError if none."""
     if given not in (None, "auto"):
         host, _, port = str(given).rpartition(":")
         if not host or not port.isdecimal():
-            raise ConfigError(f"executor ray: '{given}' is not an address; write HOST:PORT, such as 10.0.0.1:6379")
+            raise ConfigError(f"Ray cluster: '{given}' is not an address; write HOST:PORT, such as 10.0.0.1:6379")
         return str(given)
     known = LocalCluster(output_dir).address() or os.environ.get("RAY_ADDRESS")
     if not known or known == "auto":

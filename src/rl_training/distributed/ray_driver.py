@@ -28,6 +28,7 @@ from typing import Any
 
 from rl_training.distributed.local_node import LOOPBACK, keep_loopback
 from rl_training.distributed.ray_member import MemberActor, probe_node
+from rl_training.types import RunError
 
 POLL_SECONDS = 0.5
 STATE_SECONDS = 2.0
@@ -37,6 +38,12 @@ CLOSE_SECONDS = 12.0
 """Time for members to save and stop when the driver ends."""
 PROBE_SECONDS = 60.0
 SMALL = 1e-6
+GRPC_SECONDS = 10.0
+"""How long a busy head may take to answer."""
+FRAME_HEADER, SETTINGS_FRAME = 9, 4
+"""Bytes of the header of an HTTP/2 frame, whose fourth is its type; a server's first frame holds its settings."""
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS_FRAME, 0, 0, 0, 0, 0])
+"""What a client says first (RFC 9113, section 3.4): the preface and settings without entries."""
 
 
 class Remote:
@@ -245,6 +252,33 @@ def is_reachable(address: str, timeout: float = 2.0) -> bool:
             return True
     except (OSError, ValueError):
         return False
+
+
+def require_cluster(address: str, cure: str) -> None:
+    """RunError in one sentence if no Ray cluster listens at an address; `cure` says how to name another one."""
+    if not is_reachable(address):
+        raise RunError(f"no Ray cluster answers at {address}; start one with `rl cluster up --local 2`, {cure}")
+    if not is_grpc(address):
+        raise RunError(
+            f"what listens at {address} is not the head of a Ray cluster (its port is 6379 unless you chose another; "
+            f"8265 is the dashboard's); start one with `rl cluster up --local 2`, {cure}"
+        )
+
+
+def is_grpc(address: str) -> bool:
+    """Whether a server at an address speaks HTTP/2, as Ray's head does: anything else keeps Ray waiting for minutes."""
+    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return True  # encrypted: the answer cannot be read
+    host, _, port = address.rpartition(":")
+    answer = b""
+    try:
+        with socket.create_connection((host, int(port)), timeout=GRPC_SECONDS) as connection:
+            connection.sendall(HTTP2_PREFACE)
+            while len(answer) < FRAME_HEADER and (received := connection.recv(FRAME_HEADER)):
+                answer += received
+    except OSError:
+        return False
+    return len(answer) >= FRAME_HEADER and answer[3] == SETTINGS_FRAME
 
 
 def tell(**event: Any) -> None:

@@ -22,8 +22,8 @@ from typing import Any
 
 from rl_training.config.sections.executor import ExecutorConfig
 from rl_training.distributed.executors import LOST, ExecutorGoneError, Resources, Task
-from rl_training.distributed.local_cluster import find_address
-from rl_training.distributed.ray_driver import is_reachable
+from rl_training.distributed.local_cluster import EXECUTOR_CURE, find_address
+from rl_training.distributed.ray_driver import require_cluster
 from rl_training.distributed.ray_member import NODE_DIGITS
 from rl_training.runs.holder import Holder
 from rl_training.system.machine import versions
@@ -65,14 +65,10 @@ class RayHandle:
 class RayDriver:
     """The driver process, seen from the parent: orders go in, events come out of a thread."""
 
-    def __init__(self, address: str, log: Path | None = None) -> None:
-        """Connect to the cluster at `address`; RunError in one sentence if that is not possible."""
+    def __init__(self, address: str, log: Path | None = None, *, cure: str = EXECUTOR_CURE) -> None:
+        """Connect to the cluster at `address`; RunError in one sentence, which ends with `cure`, if that fails."""
         require_ray()
-        if not is_reachable(address):
-            raise RunError(
-                f"no Ray cluster answers at {address}; start one with `rl cluster up --local 2`, or name yours: "
-                "--executor ray:HOST:PORT"
-            )
+        require_cluster(address, cure)
         self.address = address
         self.slots = 0
         self.nodes: list[dict[str, Any]] = []

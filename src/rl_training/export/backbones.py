@@ -74,16 +74,22 @@ def normalized(builder: GraphBuilder, value: str, shape: tuple[int, ...], state:
 
 
 def encoded(builder: GraphBuilder, leaf: LeafSpec, value: str) -> str:
-    """One observation as floats (B, features): one-hot, flattened, bytes scaled to 0..1."""
+    """One observation as floats (B, features): codes one-hot, the rest flattened, bytes scaled to 0..1."""
     if isinstance(leaf, DiscreteSpec):
         return builder.one_hot(builder.reshape(value, 1), leaf.n)
     if isinstance(leaf, MultiDiscreteSpec):
         rows = builder.cast(value, np.int64)
         parts = [builder.one_hot(builder.columns(rows, i, i + 1), n) for i, n in enumerate(leaf.nvec)]
         return builder.joined(parts)
-    flat = builder.cast(builder.reshape(value, math.prod(leaf.shape)), np.float32)
+    flat = builder.reshape(value, math.prod(leaf.shape))
+    if isinstance(leaf, BoxSpec) and leaf.codes is not None:
+        positions, values = (builder.constant(part, np.int64) for part in leaf.codes[:2])
+        repeated = builder.add("Gather", builder.cast(flat, np.int64), positions, axis=1)
+        known = builder.cast(builder.add("Equal", repeated, values), np.float32)
+        return builder.add("Mul", known, builder.constant(leaf.codes.scale))
     is_bytes = isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8
-    return builder.add("Div", flat, builder.constant(255.0)) if is_bytes else flat
+    numbers = builder.cast(flat, np.float32)
+    return builder.add("Div", numbers, builder.constant(255.0)) if is_bytes else numbers
 
 
 # -- activations and layers -------------------------------------------------------------------------------------------

@@ -115,6 +115,7 @@ OPERATIONS: dict[str, Any] = {
     "Elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "Equal": lambda x, y: x == y,
     "Erf": _erf,
+    "Gather": lambda x, indices, axis: x.take(indices, axis),
     "Gemm": _gemm,
     "Greater": lambda x, y: x > y,
     "Identity": lambda x: x,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
-from rl_training.hparams.off_policy import OffPolicyHparams, ReplayOptions, supports_discrete
+from rl_training.hparams.off_policy import ReplayOptions, supports_discrete
+from rl_training.hparams.q_learning import QLearningHparams
 from rl_training.hparams.schedules import Schedule
 from rl_training.types import ConfigError
 
@@ -15,29 +16,11 @@ NETWORK: dict[str, Any] = {name: {"hidden_dims": (128, 128), "activation": "relu
 
 
 @dataclass(frozen=True)
-class DQNConfig(OffPolicyHparams):
+class DQNConfig(QLearningHparams):
     """Q-learning with a target network. Every option can be combined with every other."""
 
     __pydantic_config__ = STRICT
 
-    learning_rate: float | Schedule = 1e-3
-    """Step size of the optimiser; a number or a schedule over the run's env steps."""
-    batch_size: int = 128
-    """Transitions per update."""
-    updates_per_step: float = 0.25
-    """Updates per env step, over all environments; 0.25 is one update in four steps."""
-    max_grad_norm: float | None = 10.0
-    """Gradients are scaled down to this global norm; null switches clipping off."""
-    tau: float = 1.0
-    """How far the target network moves towards the online one when it moves; 1 copies."""
-    target_every_updates: int = 125
-    """Updates between two moves of the target network."""
-    epsilon_start: float = 1.0
-    """Share of random actions at the first step."""
-    epsilon_end: float = 0.05
-    """Share of random actions from `epsilon_steps` on."""
-    epsilon_steps: int = 10_000
-    """Env steps over which the share of random actions falls."""
     ladder_epsilon: float = 0.4
     """With env.collection async: share of random actions of the first environment (Ape-X); replaces the three above."""
     ladder_exponent: float = 7.0
@@ -71,11 +54,6 @@ class DQNConfig(OffPolicyHparams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, "tau", low=0.0, high=1.0)
-        check_range(self, "target_every_updates", low=1)
-        check_range(self, "epsilon_start", low=0.0, high=1.0)
-        check_range(self, "epsilon_end", low=0.0, high=1.0)
-        check_range(self, "epsilon_steps", low=1)
         check_range(self, "ladder_epsilon", low=0.0, high=1.0)
         check_range(self, "ladder_exponent", low=0.0)
         check_range(self, "atoms", low=2)

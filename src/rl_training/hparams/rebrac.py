@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.offline import OfflineHparams, supports_offline_box
 from rl_training.hparams.schedules import Schedule
+from rl_training.hparams.td3 import check_smoothed_targets
 
 _DEEP = {"hidden_dims": (256, 256, 256), "activation": "relu"}
 NETWORK: dict[str, Any] = {"actor": _DEEP, "critic": {**_DEEP, "layer_norm": True}}
@@ -50,12 +51,7 @@ class ReBRACConfig(OfflineHparams):
         check_range(self, "gamma", low=0.0, high=1.0)
         check_range(self, "actor_beta", low=0.0)
         check_range(self, "critic_beta", low=0.0)
-        check_range(self, "tau", low=0.0, high=1.0)
-        check_range(self, "exploration_noise", low=0.0)
-        check_range(self, "target_noise", low=0.0)
-        check_range(self, "target_noise_clip", low=0.0)
-        check_range(self, "actor_every_updates", low=1)
-        check_range(self, "num_critics", low=1)
+        check_smoothed_targets(self)
 
 
 SPEC = AlgorithmSpec(

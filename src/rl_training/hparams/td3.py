@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import WIDE_NETWORK, OffPolicyHparams, supports_bounded_box
@@ -35,12 +35,17 @@ class TD3Config(OffPolicyHparams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, "tau", low=0.0, high=1.0)
-        check_range(self, "exploration_noise", low=0.0)
-        check_range(self, "target_noise", low=0.0)
-        check_range(self, "target_noise_clip", low=0.0)
-        check_range(self, "actor_every_updates", low=1)
-        check_range(self, "num_critics", low=1)
+        check_smoothed_targets(self)
+
+
+def check_smoothed_targets(record: Any) -> None:
+    """The ranges of TD3's own numbers, which its offline forms have too."""
+    check_range(record, "tau", low=0.0, high=1.0)
+    check_range(record, "exploration_noise", low=0.0)
+    check_range(record, "target_noise", low=0.0)
+    check_range(record, "target_noise_clip", low=0.0)
+    check_range(record, "actor_every_updates", low=1)
+    check_range(record, "num_critics", low=1)
 
 
 SPEC = AlgorithmSpec(

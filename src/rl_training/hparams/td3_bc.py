@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import WIDE_NETWORK
 from rl_training.hparams.offline import SequenceHparams, supports_offline_box
+from rl_training.hparams.td3 import check_smoothed_targets
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,7 @@ class TD3BCConfig(SequenceHparams):
         super().__post_init__()
         check_range(self, "gamma", low=0.0, high=1.0)
         check_range(self, "alpha", low=0.0, above=True)
-        check_range(self, "tau", low=0.0, high=1.0)
-        check_range(self, "exploration_noise", low=0.0)
-        check_range(self, "target_noise", low=0.0)
-        check_range(self, "target_noise_clip", low=0.0)
-        check_range(self, "actor_every_updates", low=1)
-        check_range(self, "num_critics", low=1)
+        check_smoothed_targets(self)
 
 
 SPEC = AlgorithmSpec(

@@ -4,50 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
+from rl_training.hparams.base import STRICT, AlgorithmSpec
 from rl_training.hparams.dqn import NETWORK
-from rl_training.hparams.off_policy import OffPolicyHparams, supports_discrete
+from rl_training.hparams.off_policy import supports_discrete
+from rl_training.hparams.q_learning import QLearningHparams
 from rl_training.hparams.schedules import Schedule
 
 
 @dataclass(frozen=True)
-class VDNConfig(OffPolicyHparams):
+class VDNConfig(QLearningHparams):
     """Q-learning for a team whose value is the sum of its agents' values."""
 
     __pydantic_config__ = STRICT
 
     learning_rate: float | Schedule = 5e-4
-    """Step size of the optimiser; a number or a schedule over the run's env steps."""
     batch_size: int = 128
     """Joint transitions per update."""
-    updates_per_step: float = 0.25
-    """Updates per env step, over all environments; 0.25 is one update in four steps."""
-    max_grad_norm: float | None = 10.0
-    """Gradients are scaled down to this global norm; null switches clipping off."""
     tau: float = 1.0
     """How far the target networks move towards the online ones when they move; 1 copies."""
     target_every_updates: int = 200
     """Updates between two moves of the target networks."""
-    epsilon_start: float = 1.0
-    """Share of random actions at the first step."""
-    epsilon_end: float = 0.05
-    """Share of random actions from `epsilon_steps` on."""
     epsilon_steps: int = 50_000
-    """Env steps over which the share of random actions falls."""
     double: bool = True
     """The online network chooses the next actions, the target network values them (van Hasselt et al. 2016)."""
     dueling: bool = False
     """Separate state value and advantages (Wang et al. 2016)."""
     stored_state: bool = False
     """With memory: sequences begin with what was remembered when they were collected, not with nothing (R2D2)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self, "tau", low=0.0, high=1.0)
-        check_range(self, "target_every_updates", low=1)
-        check_range(self, "epsilon_start", low=0.0, high=1.0)
-        check_range(self, "epsilon_end", low=0.0, high=1.0)
-        check_range(self, "epsilon_steps", low=1)
 
     @property
     def sees_state(self) -> bool:

@@ -26,11 +26,13 @@ def observation_leaves(space: SpaceSpec) -> dict[str, LeafSpec]:
 
 
 def leaf_features(leaf: LeafSpec) -> int:
-    """Number of features of an encoded leaf: one-hot if discrete, else flattened."""
+    """Number of features of an encoded leaf: one-hot if discrete or an image of codes, else flattened."""
     if isinstance(leaf, DiscreteSpec):
         return leaf.n
     if isinstance(leaf, MultiDiscreteSpec):
         return sum(leaf.nvec)
+    if isinstance(leaf, BoxSpec) and leaf.codes is not None:
+        return len(leaf.codes.values)
     return math.prod(leaf.shape)
 
 
@@ -62,13 +64,22 @@ def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def encode_leaf_numpy(leaf: LeafSpec, value: Array) -> Array:
-    """Encode raw values (B, ...) as floats (B, features): one-hot, flattened, uint8 scaled to 0..1."""
+    """Encode raw values (B, ...) as floats (B, features): codes one-hot, the rest flattened, bytes scaled to 0..1.
+
+    >>> image = BoxSpec(np.zeros((1, 1, 2)), np.array([[[3, 1]]], np.uint8), np.dtype(np.uint8))
+    >>> encode_leaf_numpy(image, np.array([[[[2, 0]]]], np.uint8)).round(3).tolist()
+    [[0.0, 0.0, 2.0, 0.0, 1.414, 0.0]]
+    """
     if isinstance(leaf, DiscreteSpec):
         return np.eye(leaf.n, dtype=np.float32)[value]
     if isinstance(leaf, MultiDiscreteSpec):
         return np.concatenate([np.eye(n, dtype=np.float32)[value[:, i]] for i, n in enumerate(leaf.nvec)], axis=1)
-    flat = value.reshape(len(value), -1).astype(np.float32, copy=False)
-    return flat / np.float32(255.0) if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
+    flat = value.reshape(len(value), -1)
+    if isinstance(leaf, BoxSpec) and leaf.codes is not None:
+        features: Array = (flat.take(leaf.codes.positions, axis=1) == leaf.codes.values) * leaf.codes.scale
+        return features
+    numbers = flat.astype(np.float32, copy=False)
+    return numbers / np.float32(255.0) if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else numbers
 
 
 def to_env(space: SpaceSpec, actions: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_training.numerics.encoding import leaf_features, observation_leaves, picture_axes
-from rl_training.types import Array, BoxSpec, ConfigError, LeafSpec, SpaceSpec
+from rl_training.types import MAX_CODES, Array, BoxSpec, ConfigError, LeafSpec, SpaceSpec
 
 
 class Convolution(NamedTuple):
@@ -34,10 +34,6 @@ FEATURES: Mapping[str, int] = {"nature": 512, "small": 256, "impala": 256, "grid
 IMAGE_ENCODERS = tuple(FEATURES)
 SMALLEST_FOR_NATURE = 36
 """Images below this many pixels leave nothing of the Nature convolutions; `auto` takes `grid` for them."""
-
-
-MAX_CODES = 32
-"""Bytes with upper bounds below this are codes."""
 
 
 class ImageLayout(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,7 +149,7 @@ def reserve(root: Path, name: str, number: int, kind: str) -> str:
     host, get different names.
     """
     make_folder(root)
-    for digits in (number, *(10_000 + secrets.randbelow(90_000) for _ in range(MAX_ATTEMPTS))):
+    for digits in chain((number,), _random_numbers()):
         reserved = name if digits == 1 else f"{name}-{digits}"
         with suppress(FileExistsError):
             (root / reserved).mkdir()
@@ -182,7 +183,12 @@ def claim_exactly(root: Path, name: str, subfolders: Sequence[str], kind: str) -
 def _numbers() -> Iterator[int]:
     """1, 2, ... 8, then numbers of five digits in an order of this process's own."""
     yield from range(1, 9)
-    yield from (10_000 + secrets.randbelow(90_000) for _ in range(MAX_ATTEMPTS))
+    yield from _random_numbers()
+
+
+def _random_numbers() -> Iterator[int]:
+    """Numbers of five digits, each drawn when it is asked for."""
+    return (10_000 + secrets.randbelow(90_000) for _ in range(MAX_ATTEMPTS))
 
 
 def age(path: Path, record: str) -> tuple[str, int, str]:

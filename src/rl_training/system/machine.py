@@ -14,8 +14,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,13 @@ class GitState:
 def versions() -> dict[str, str]:
     """Python and every installed package that matters to a run."""
     # ours is read from the source: the metadata of an editable installation is as old as the last `pip install`
-    found = {"python": platform.python_version(), "rl-training": __version__}
+    return {"python": platform.python_version(), "rl-training": __version__, **_installed(tuple(sys.path))}
+
+
+@cache  # reading the metadata of twenty packages takes 10 ms, and each run of a process asks
+def _installed(path: tuple[str, ...]) -> Mapping[str, str]:
+    """The versions of the packages in `PACKAGES` that are installed."""
+    found = {}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

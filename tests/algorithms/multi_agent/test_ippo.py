@@ -56,7 +56,7 @@ def test_values_are_in_their_true_units(memory: str) -> None:
     torch.testing.assert_close(raw.values, again.values, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_critic_of_all_signs_fits_what_that_of_one_cannot(seed: int) -> None:
     """The value is 1 + sign * sign, and an agent sees one of the two: off by 1 at best, half the square is 0.5."""
     losses = {}

@@ -87,7 +87,7 @@ def test_a_small_weight_tends_to_weight_zero() -> None:
     torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_actions_that_the_data_lack_are_valued_below_those_it_has(seed: int) -> None:
     """A bandit whose data hold action 0 alone: the value of 0.8 ends below that of 0, with and without floors."""
     for calibrate in ("never", "always"):
@@ -117,7 +117,7 @@ def test_actor_and_critics_have_their_own_step_sizes() -> None:
     assert [algorithm.rate(name) for name in ("critics", "actor", "temperature")] == [2.0, 3.0, 3.0]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_discrete_values_of_absent_actions_stay_low(seed: int) -> None:
     """Data hold actions 0 and 1 of 4, of which 1 is better: the greedy action is 1, absent ones are valued below."""
     ctx = BuildContext(ONE, DiscreteSpec(4), network=SMALL, streams=Streams(seed))

@@ -84,7 +84,7 @@ def test_acting_step_by_step_is_the_model_on_the_last_steps(action_space: Any) -
     np.testing.assert_array_equal(again.actions, fresh.actions)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_return_asked_for_decides_on_the_action(seed: int) -> None:
     """Action -0.5 returned 0 and 0.5 returned 1; both are done as asked."""
     algorithm, rng = build(ONE, seed, learning_rate=3e-3, batch_size=32), np.random.default_rng(seed)

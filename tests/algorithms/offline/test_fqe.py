@@ -166,26 +166,46 @@ def ranks(values: list[float]) -> np.ndarray:
     return np.argsort(np.argsort(values)).astype(float)
 
 
+def spread(truth: dict[int, float], count: int) -> list[int]:
+    """Checkpoints by their true returns alone: the nearest that is left to each of `count` levels, evenly between the
+    worst and the best. A run is soon as good as it gets, and ranks of equals are noise.
+
+    >>> spread({0: -9.0, 1: -5.0, 2: -1.2, 3: -1.1, 4: -1.0}, 3)
+    [0, 1, 4]
+    """
+    left, chosen = dict(truth), []
+    for level in np.linspace(min(truth.values()), max(truth.values()), count):
+        chosen.append(min(left, key=lambda step: abs(left[step] - level)))
+        del left[chosen[-1]]
+    return chosen
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_checkpoints_are_ranked_as_their_true_returns(seed: int, tmp_path: Path) -> None:
-    """Eight checkpoints of one run, evaluated on its replay rows: Spearman's correlation is at least 0.8."""
+    """Eight checkpoints of one run, chosen by `spread` among one every 256 steps, evaluated on its replay rows:
+    Spearman's correlation is at least 0.8, and none is said to have diverged."""
     layers = {"hidden_dims": [64, 64], "activation": "relu"}
-    training = {"total_timesteps": 6400, "num_eval_episodes": 0, "checkpoint_frequency": 800}
+    training = {"total_timesteps": 3500, "num_eval_episodes": 0, "checkpoint_frequency": 256}
     cfg: dict[str, Any] = {"algo": "sac", "env_id": "Pendulum-v1", "seed": seed, "output_dir": str(tmp_path)}
-    cfg |= {"network": {"actor": layers, "critic": layers}, "checkpoint": {"keep_last": 20}, "training": training}
+    cfg |= {"network": {"actor": layers, "critic": layers}, "checkpoint": {"keep_last": 40}, "training": training}
     cfg |= {"hparams": {"learning_rate": 1e-3, "learning_starts": 800}, "env": {"num_envs": 1}}
     run = train(cfg).run_dir
     data = record_replay(run, reference_episodes=0)
-    steps = [step for step in CheckpointManager(run).steps() if step][-8:]
-    assert len(steps) == 8
-    estimates, truth = [], []
-    for step in steps:
-        policy = load(run, step).policy
-        hparams = FQEConfig(total_updates=4000, learning_rate=1e-3, tau=0.1, seed=seed)
-        estimates.append(off_policy_estimate(policy, data, hparams).estimate)
-        played = record(run, Amount(episodes=10), checkpoint=step, reference_episodes=0, seed=100 + seed)
-        rewards = np.asarray(played.rewards).reshape(10, 200)
-        truth.append(float((rewards @ 0.99 ** np.arange(200)).mean()))
-    spearman = float(np.corrcoef(ranks(estimates), ranks(truth))[0, 1])
-    assert spearman >= 0.8, (estimates, truth)
+    truth = {}
+    for step in CheckpointManager(run).steps():
+        if step >= 800:  # before, there is only the policy of the start
+            played = record(run, Amount(episodes=10), checkpoint=step, reference_episodes=0, seed=100 + seed)
+            rewards = np.asarray(played.rewards).reshape(10, 200)
+            truth[step] = float((rewards @ 0.99 ** np.arange(200)).mean())
+    steps = spread(truth, 8)
+    hparams = FQEConfig(total_updates=1500, learning_rate=1e-3, tau=0.2, seed=seed)
+    results = [off_policy_estimate(load(run, step).policy, data, hparams) for step in steps]
+    estimates = [result.estimate for result in results]
+    spearman = float(np.corrcoef(ranks(estimates), ranks([truth[step] for step in steps]))[0, 1])
+    found = [
+        (step, round(truth[step], 1), round(result.estimate, 1)) for step, result in zip(steps, results, strict=True)
+    ]
+    print(f"seed {seed}: Spearman {spearman:.2f}, (step, true return, estimate): {found}")
+    assert spearman >= 0.8, found
+    assert not any(result.diverged for result in results), found

@@ -65,7 +65,7 @@ def test_targets_of_rebrac_fall_with_the_distance_where_the_next_action_is_known
     assert bool((~used).any())
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_rebrac_moves_from_the_mean_to_the_better_side(seed: int) -> None:
     options: dict[str, Any] = {"tau": 0.05}
     imitating, learning = (
@@ -75,7 +75,7 @@ def test_rebrac_moves_from_the_mean_to_the_better_side(seed: int) -> None:
     assert learning > 0.3
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_awac_finds_the_better_side(seed: int) -> None:
     hparams = AWACConfig(learning_rate=3e-3, temperature=1.0, tau=0.05)
     assert abs(learnt_action(AWAC, hparams, seed) - BEST) < 0.2

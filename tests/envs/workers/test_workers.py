@@ -341,6 +341,7 @@ def test_close_leaves_no_process_file_or_memory() -> None:
     assert (children(), set(os.listdir("/proc/self/fd")), shared_memory(os.getpid())) == before
 
 
+@pytest.mark.wall_clock
 def test_close_does_not_wait_for_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "CLOSE_GRACE", 0.3)
     before = children()

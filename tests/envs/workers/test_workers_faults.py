@@ -84,6 +84,7 @@ def fail(vector: WorkerVectorEnv, fault: str, env_index: int, steps_before: int)
     return caught.value, time.monotonic() - start
 
 
+@pytest.mark.wall_clock
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_is_named_in_time_and_leaves_nothing(fault: str) -> None:
     before = children()
@@ -145,6 +146,7 @@ def test_an_answer_that_cannot_be_read_here_is_named() -> None:
         make(1, 1).call("unreadable")
 
 
+@pytest.mark.wall_clock
 def test_a_constructor_that_hangs_is_named_in_time(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -315,6 +317,7 @@ def test_a_fault_of_every_reset_ends_in_an_error() -> None:
 # -- many -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.wall_clock
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["raise", "os._exit", "segfault", "sigkill", "sigstop"])
 def test_twenty_faults_of_each_kind(fault: str) -> None:

@@ -23,6 +23,9 @@ from rl_training.types import RunError
 
 TEAM = {"env": {"num_envs": 2, "agents": {"reward": "team_mean"}}}
 """For algorithms that need several agents."""
+NARROW = {"network": {"actor": {"hidden_dims": [8]}, "critic": {"hidden_dims": [8]}}}
+WORLD_MODELS = ("dreamer", "planet", "dynamics", "pets", "mbpo")
+"""They have networks of other kinds."""
 
 
 def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
@@ -50,6 +53,7 @@ def short(folder: Path, algo: str, **fields: Any) -> dict[str, Any]:
         },
         **({"buffer": {"size": 64}} if builtin_spec(algo).kind == "off_policy" else {}),
         **({"env_id": team_id, **TEAM} if builtin_spec(algo).whole_teams else {}),
+        **(NARROW if algo not in WORLD_MODELS else {}),
         **fields,
     }
 
@@ -261,6 +265,7 @@ def test_other_code_is_noticed(run: Path) -> None:
     assert "torch 0.1 -> " in report.notes[0]
 
 
+@pytest.mark.usefixtures("registrations")
 def test_stopped_extended_and_warm_started_runs(tmp_path: Path) -> None:
     class Stops(rl_training.Callback):
         def on_step(self, trainer: Any, report: Any) -> None:
@@ -371,9 +376,8 @@ def test_stopped_half_way_and_resumed_equals_straight_through(algo: str, tmp_pat
     assert report.env_steps >= 96
 
 
-def test_an_algorithm_that_forgets_something_fails_the_resume_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("registrations")
+def test_an_algorithm_that_forgets_something_fails_the_resume_check(tmp_path: Path) -> None:
     """Its own generator is not in its state, so a resumed run draws other numbers."""
     from rl_training.types import UpdateResult
 
@@ -389,7 +393,6 @@ def test_an_algorithm_that_forgets_something_fails_the_resume_check(
         def update(self, batch: Any) -> UpdateResult:
             return UpdateResult({"drawn": float(self.rng.random())})
 
-    monkeypatch.setattr(algorithms, "_entries", dict(algorithms._entries))  # the name is forgotten after this
     rl_training.register_algorithm("forgetful")(Forgetful)
     run = rl_training.train({**tiny(tmp_path), "algo": "forgetful", "hparams": {"num_steps": 16}}).run_dir
     assert verify(run).reproduced

@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rl_training import train
 from rl_training.assembly.build import build_trainer
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.loading import parse_config
+from rl_training.data.datasets.opening import open_dataset
+from rl_training.data.given_rows import given_rows
 from rl_training.envs.probes import PROBES
 from rl_training.testing.states import difference
 from rl_training.training.compiled import CompiledTrainer
 from rl_training.training.evaluation import stack_obs
+from rl_training.types import CheckpointError
 
 SMALL = {"hidden_dims": [32], "activation": "tanh"}
 REPLAY = {"learning_starts": 200, "batch_size": 64, "updates_per_step": 0.25}
@@ -115,6 +119,27 @@ def test_a_run_with_replay_goes_on_bit_for_bit(algo: str, tmp_path: Path) -> Non
     resumed.run(2_048)
     assert len(whole.state_dict()["buffer"]["rows"].arrays()["rewards"]) == 2_048
     assert difference(resumed.state_dict(), whole.state_dict()) is None
+
+
+def test_replay_rows_of_a_compiled_run_are_a_dataset(tmp_path: Path) -> None:
+    """600 random steps of three CartPoles in a ring of 450 rows, put together again by environment, bit for bit."""
+    cfg: dict[str, Any] = {"algo": "dqn", "backend": "jax", "lane": "compiled", "env_id": "CartPole-v1"}
+    cfg |= {"output_dir": str(tmp_path), "network": {"critic": SMALL}, "env": {"num_envs": 3}, "buffer": {"size": 450}}
+    cfg["training"] = {"total_timesteps": 600, "num_eval_episodes": 0}
+    run = train(cfg, hparams={"learning_starts": 10_000}).run_dir
+    data = open_dataset(f"run:{run}")
+    state = CheckpointManager(run).load("latest", parts={"buffer"}).parts["buffer"]
+    rows, order = state["rows"].arrays(), np.arange(450)
+    order = np.concatenate([order[(order + state["rows"].start) % 3 == env] for env in range(3)])
+    for name, column in data.columns().items():
+        np.testing.assert_array_equal(column, rows[name][order], err_msg=name)
+    assert data.actions.dtype == np.int64
+    lengths = np.diff(data.episodes(), axis=1)[:, 0]
+    assert data.terminated.sum() > 10
+    assert data.whole.sum() >= data.terminated.sum() - 3  # the first of each environment may have begun before
+    np.testing.assert_array_equal(data.returns, lengths)
+    with pytest.raises(CheckpointError, match="train it with --lane host"):
+        given_rows(state, {})
 
 
 def test_a_checkpoint_of_one_backend_is_a_policy_of_the_other() -> None:

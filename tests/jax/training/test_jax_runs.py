@@ -302,7 +302,10 @@ def test_without_jax_the_package_says_what_to_install(tmp_path: Path) -> None:
 )
 def test_keys_are_used_once_and_nothing_is_nan(preset: str) -> None:
     """The whole program of every algorithm under JAX's own checks."""
-    cfg = load_config(preset, {"backend": "jax", "env": {"num_envs": 2}})
+    narrow = {"hidden_dims": [8]}
+    cfg = load_config(
+        preset, {"backend": "jax", "env": {"num_envs": 2}, "network": {"actor": narrow, "critic": narrow}}
+    )
     small = {"num_steps": 8, "num_epochs": 1, "num_minibatches": 1, "learning_starts": 240, "batch_size": 4}
     small = {name: value for name, value in small.items() if hasattr(cfg.hparams, name)}
     jax.config.update("jax_disable_most_optimizations", True)  # compiles in half of the time

@@ -21,7 +21,8 @@ class EncoderConfig:
 
     type: Literal["auto", "mlp", "nature", "small", "impala", "grid"] = "auto"
     """auto takes convolutions for images (nature from 36 pixels on, else grid) and flattens the rest; mlp flattens
-    images too; nature (Mnih et al. 2015), small (Mnih et al. 2013), impala (residual), grid (3x3, for few cells)."""
+    images too, codes one-hot; nature (Mnih et al. 2015), small (Mnih et al. 2013), impala (residual), grid (3x3, for
+    few cells)."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Encoders of single observation keys, where they differ: `{camera: impala, map: mlp}`."""
     features: int | None = None

@@ -7,6 +7,7 @@ episodes. Actions are as the buffer holds them: in -1..1 for Box spaces.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from rl_training.data.datasets.dataset import Dataset, Steps, joined
 from rl_training.data.datasets.info import DatasetError, DatasetInfo
 from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import read_spaces
-from rl_training.types import Array, CheckpointError, Obs
+from rl_training.types import Array, BoxSpec, CheckpointError, DictSpec, Obs, SpaceSpec, StateDict
 
 WITHOUT_REPLAY = ("on_policy", "offline", "static")
 """Kinds of algorithms whose runs store no steps; an offline one that went on in an environment does."""
@@ -38,24 +39,42 @@ def replay_dataset(run: RunDir, checkpoint: str | int = "latest") -> Dataset:
                 f"rl record {run.path.name} --episodes N"
             ) from None
         raise DatasetError(f"run '{run.path.name}' has no replay buffer that can be read: {error}") from error
+    cfg, spaces = run.config(secrets=False), read_spaces(run.path)
+    if spaces is None:
+        raise DatasetError(f"run '{run.path.name}' has not recorded its spaces")
     whole = saved.parts["buffer"]
     shards = [whole[f"shard_{number}"] for number in range(len(whole))] if "shard_0" in whole else [whole]
     found: list[Steps] = []
     for state in shards:  # one buffer, or that of each shard of a run with training.shards
-        rows = state["rows"].arrays() if "rows" in state else {}
-        if "rewards" not in rows or not ("next_obs" in rows or any(name.startswith("next_obs/") for name in rows)):
-            raise DatasetError(
-                f"the buffer of run '{run.path.name}' holds no plain transitions; record episodes instead"
-            )
-        if not state["in_step"]:
-            raise DatasetError(f"the replay rows of run '{run.path.name}' are in no order of time")
+        rows = transitions_of(state, run.path.name, spaces)
         found += episodes_of(rows, int(state["rows"].start), int(state["num_envs"]))
-    cfg, spaces = run.config(secrets=False), read_spaces(run.path)
-    if spaces is None:
-        raise DatasetError(f"run '{run.path.name}' has not recorded its spaces")
     policy = {"run": run.path.name, "algo": cfg.algo, "env_steps": saved.step, "how": "replay buffer"}
     info = DatasetInfo(cfg.env_id, spaces, "unit", env=config_to_mapping(cfg)["env"], policy=policy)
     return joined(info, found)
+
+
+def transitions_of(state: StateDict, run: str, spaces: tuple[SpaceSpec, SpaceSpec]) -> dict[str, Array]:
+    """The rows of one buffer by column, oldest first; DatasetError where they are no transitions in order of time.
+
+    The ring of the compiled lane is always in step and skips no row, so its state says neither; its integers have 32
+    bits and get the dtype of their space.
+    """
+    rows: dict[str, Array] = dict(state["rows"].arrays()) if "rows" in state else {}
+    if "rewards" not in rows or not ("next_obs" in rows or any(name.startswith("next_obs/") for name in rows)):
+        raise DatasetError(f"the buffer of run '{run}' holds no plain transitions; record episodes instead")
+    if not state.get("in_step", True):
+        raise DatasetError(f"the replay rows of run '{run}' are in no order of time")
+    rows.setdefault("skipped", np.zeros(len(rows["rewards"]), np.bool_))
+    observation, action = spaces
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for name in ("obs", "next_obs"):
+        if isinstance(observation, DictSpec):
+            dtypes |= {f"{name}/{key}": leaf.dtype for key, leaf in observation.spaces.items()}
+        else:
+            dtypes[name] = observation.dtype
+    if not isinstance(action, BoxSpec | DictSpec):  # those of Box spaces are stored in -1..1
+        dtypes["actions"] = action.dtype
+    return rows | {name: rows[name].astype(dtype, copy=False) for name, dtype in dtypes.items() if name in rows}
 
 
 def episodes_of(rows: Mapping[str, Array], first: int, num_envs: int) -> Iterator[Steps]:

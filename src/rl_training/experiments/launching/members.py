@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict
 from datetime import datetime
 from pathlib import Path
@@ -258,6 +260,19 @@ class RunSet(ABC):
     def lock(self) -> RunLock:
         """Context manager that gives this process exclusive use; RunError names the process that has it."""
         return RunLock(self.path / ".lock", self.kind)
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Exclusive use, as by `lock`; a record that was planned just now is removed where nothing could be started."""
+        with self.lock():
+            try:
+                yield
+            except BaseException:
+                if self.planned_here and all(member.run is None for member in self.members):
+                    shutil.rmtree(self.path, ignore_errors=True)
+                    with suppress(OSError):  # the folder of all groups or sweeps, if it is empty now
+                        self.path.parent.rmdir()
+                raise
 
     def save(self) -> None:
         """Write the whole record atomically; the journal of changes starts anew."""

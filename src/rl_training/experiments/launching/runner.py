@@ -57,7 +57,7 @@ class ExperimentRunner:
         cfg = for_many(self._config(config, {}), len(seeds))
         how = cfg.executor if executor is None else named_executor(executor, cfg.executor)
         group = SeedGroup.create(cfg, seeds, jobs=jobs, executor=how)
-        with group.lock():
+        with group.begin():
             launch(group, group.members, quiet, Launch(how, jobs))
         return self._kept({"path": group.path, **write_summary(group)})
 
@@ -75,7 +75,7 @@ class ExperimentRunner:
         planned = Sweep.create(replace(config, parallel_jobs=jobs or config.parallel_jobs), overrides=self.overrides)
         how = config.executor if executor is None else named_executor(executor, config.executor)
         is_here = how.type in ("local", "threads")
-        with planned.lock():
+        with planned.begin():
             jobs = planned.info.jobs or (1 if is_here else None)
             launch(planned, planned.members, quiet, Launch(how, jobs, planned.info.retries))
         return self._kept({"path": planned.path, **write_sweep_summary(planned)})

@@ -142,15 +142,18 @@ def exact_sigmoid(x: Any) -> Any:
 
 
 def encode_leaf(leaf: LeafSpec, value: Any) -> Any:
-    """(B, ...) raw values to (B, features) floats: discrete ones one-hot, boxes flattened, bytes scaled to 0..1."""
+    """(B, ...) raw values to (B, features) floats: codes one-hot, boxes flattened, other bytes scaled to 0..1."""
     if isinstance(value, np.ndarray):
         return encode_leaf_numpy(leaf, value)
     if isinstance(leaf, DiscreteSpec):
         return jax.nn.one_hot(value, leaf.n)
     if isinstance(leaf, MultiDiscreteSpec):
         return jnp.concatenate([jax.nn.one_hot(value[:, i], n) for i, n in enumerate(leaf.nvec)], axis=1)
-    flat = value.reshape(value.shape[0], -1).astype(jnp.float32)
-    return flat / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
+    flat = value.reshape(value.shape[0], -1)
+    if isinstance(leaf, BoxSpec) and leaf.codes is not None:
+        return (flat[:, leaf.codes.positions] == leaf.codes.values) * leaf.codes.scale
+    numbers = flat.astype(jnp.float32)
+    return numbers / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else numbers
 
 
 def encode(leaves: dict[str, LeafSpec], obs: Any) -> Any:

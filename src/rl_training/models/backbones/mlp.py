@@ -50,14 +50,17 @@ NUMPY_ACTIVATIONS: dict[type[nn.Module], Callable[[Array], Array]] = {
 
 
 def encode_leaf(leaf: LeafSpec, value: Tensor) -> Tensor:
-    """Raw values (B, ...) to floats (B, features); bytes are scaled to 0..1."""
+    """Raw values (B, ...) to floats (B, features): codes are one-hot, other bytes scaled to 0..1."""
     if isinstance(leaf, DiscreteSpec):
         return F.one_hot(value.long(), leaf.n).float()
     if isinstance(leaf, MultiDiscreteSpec):
         columns = [F.one_hot(value[:, i].long(), n).float() for i, n in enumerate(leaf.nvec)]
         return torch.cat(columns, dim=1)
-    flat = value.reshape(value.shape[0], -1).float()
-    return flat / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat
+    flat = value.reshape(value.shape[0], -1)
+    if isinstance(leaf, BoxSpec) and leaf.codes is not None:
+        positions, values, scale = (torch.as_tensor(part, device=flat.device) for part in leaf.codes)
+        return (flat.index_select(1, positions) == values) * scale
+    return flat.float() / 255.0 if isinstance(leaf, BoxSpec) and leaf.dtype == np.uint8 else flat.float()
 
 
 def dense_layers(width: int, cfg: BackboneConfig, rng: np.random.Generator) -> nn.Sequential:

@@ -149,6 +149,7 @@ def test_hostile_names_and_tags_are_only_text(text: str, capsys: Captured) -> No
     assert not printed or json.loads(printed)["path"] == str(run.path)
 
 
+@pytest.mark.wall_clock
 def test_ten_thousand_runs_are_listed_within_a_second() -> None:
     """Process start included. CPU time, so that a busy machine does not count; best of three."""
     output_dir = Path("many")

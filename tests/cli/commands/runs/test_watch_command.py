@@ -13,7 +13,6 @@ import rl_training
 from rl_training.cli import main
 from rl_training.experiments.keeping.watch import Watcher
 from rl_training.experiments.launching.group_display import LineView, Row
-from rl_training.registry import callbacks
 
 CONFIG: dict[str, Any] = {
     "algo": "random",
@@ -59,10 +58,11 @@ class Look(rl_training.Callback):
         self.seen.append(self.watcher.look())
 
 
-def test_a_run_that_trains_is_found_and_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("registrations")
+def test_a_run_that_trains_is_found_and_followed_to_its_end() -> None:
     lines = io.StringIO()
     look = Look(Watcher("runs", LineView(lines)))
-    monkeypatch.setitem(callbacks._entries, "look", lambda: look)
+    rl_training.register_callback("look")(lambda: look)
     run = rl_training.train({**CONFIG, "callbacks": [{"name": "look"}]}).run_dir
     assert look.seen == [True, True]
     assert not look.watcher.look()

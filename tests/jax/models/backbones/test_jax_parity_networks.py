@@ -73,6 +73,7 @@ IMAGES: dict[str, tuple[SpaceSpec, BackboneConfig]] = {
         DictSpec({"speed": FLAT, "map.near": image(7, 7, 2), "goal": DiscreteSpec(4), "far": image(24, 24, 1)}),
         BackboneConfig(hidden_dims=(8,), encoder=EncoderConfig("auto", keys={"far": "small"}, features=16)),
     ),
+    "flattened codes": (CODES, BackboneConfig(hidden_dims=(8,), encoder=EncoderConfig("mlp"))),
     "flattened": (image(5, 5, 3), BackboneConfig(hidden_dims=(8,), encoder=EncoderConfig("mlp"))),
 }
 

@@ -19,14 +19,14 @@ class CheckOptions:
 
 
 def run(options: CheckOptions) -> int:
-    from rl_training.distributed.local_cluster import find_address
+    from rl_training.distributed.local_cluster import ADDRESS_CURE, find_address
     from rl_training.distributed.ray_executor import RayDriver, problems_of, require_ray
     from rl_training.system.machine import versions
 
     require_ray()
     folder = Path(options.output_dir or "runs").expanduser().absolute()
-    address = find_address(options.address, folder)
-    driver = RayDriver(address)
+    address = find_address(options.address, folder, cure=ADDRESS_CURE)
+    driver = RayDriver(address, cure=ADDRESS_CURE)
     try:
         nodes = driver.check(folder)
     finally:

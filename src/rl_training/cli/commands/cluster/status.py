@@ -18,12 +18,13 @@ class StatusOptions:
 
 
 def run(options: StatusOptions) -> int:
-    from rl_training.distributed.local_cluster import find_address
+    from rl_training.distributed.local_cluster import ADDRESS_CURE, find_address
     from rl_training.distributed.ray_executor import RayDriver, require_ray
 
     require_ray()
-    address = find_address(options.address, Path(options.output_dir or "runs").expanduser().absolute())
-    driver = RayDriver(address)
+    folder = Path(options.output_dir or "runs").expanduser().absolute()
+    address = find_address(options.address, folder, cure=ADDRESS_CURE)
+    driver = RayDriver(address, cure=ADDRESS_CURE)
     nodes = driver.nodes
     driver.end()
     if options.json:

@@ -16,13 +16,14 @@ from rl_training.cli.flags import (
     trust_flag,
     whole,
 )
-from rl_training.cli.output import bold, print_json, show, stdout_for_the_result
+from rl_training.cli.output import bold
 from rl_training.cli.parser import Command, UsageError
-from rl_training.cli.targets import find_one_run
+from rl_training.cli.policy_of_run import answer
 from rl_training.system.formatting import number_text
 
 if TYPE_CHECKING:
     from rl_training.eval import SavedPolicy
+    from rl_training.runs.directory import RunDir
 
 
 ENOUGH = 0.9
@@ -55,20 +56,15 @@ class OpeOptions:
 
 
 def run(options: OpeOptions) -> int:
-
     if options.dataset is None:
         raise UsageError("say what to estimate from: --dataset PATH")
-    target = find_one_run(options.run, options.output_dir, "ope")
-    with stdout_for_the_result(options.json):
+
+    def work(target: RunDir) -> dict[str, Any]:
         from rl_training.eval import load
 
-        policy = load(target.path, options.checkpoint, trust_plugins=options.trust_plugins)
-        found = estimated(policy, options)
-    if options.json:
-        print_json(found)
-    else:
-        show(text_of(found))
-    return 0
+        return estimated(load(target.path, options.checkpoint, trust_plugins=options.trust_plugins), options)
+
+    return answer("ope", options, work, text_of)
 
 
 def estimated(saved: SavedPolicy, options: OpeOptions) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def run(options: SweepOptions) -> int:
     sweep = new_sweep(options)
     if options.emit:
         return emit(sweep, as_json=options.json)
-    with sweep.lock():
+    with sweep.begin():
         flags = SweepFlags(options.jobs, options.retries, options.executor)
         return run_sweep(sweep, flags, retry_failed=False, as_json=options.json)
 

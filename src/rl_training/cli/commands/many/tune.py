@@ -51,7 +51,7 @@ def run(options: TuneOptions) -> int:
         if options.dry_run:
             return dry_run(config, options)
         tuning = new_tuning(config, source, options)
-    with tuning.sweep.lock():
+    with tuning.sweep.begin():
         exit_code = run_tuning(tuning, options.executor)
     return finish(tuning, exit_code, options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
@@ -16,9 +16,11 @@ from rl_training.cli.flags import (
     trust_flag,
     whole,
 )
-from rl_training.cli.output import print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command
-from rl_training.cli.targets import find_one_run
+from rl_training.cli.policy_of_run import answer, loading
+
+if TYPE_CHECKING:
+    from rl_training.runs.directory import RunDir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,23 +39,18 @@ class DreamOptions:
 
 
 def run(options: DreamOptions) -> int:
-
-    target = find_one_run(options.run, options.output_dir, "dream")
-    with stdout_for_the_result(options.json):
-        record = dreamt(target, options)
-    if options.json:
-        print_json(record)
-    else:
+    def text(record: dict[str, Any]) -> str:
         errors = ", ".join(f"{error:.3f} after {k}" for k, error in record["errors"].items())
-        show(
+        return (
             f"{record['run']}\ncheckpoint {options.checkpoint} at {record['env_steps']:,} env steps; saw "
             f"{record['context']} observations, then {record['steps']} steps on its own\n"
             f"root mean squared error: {errors or 'no step'}\n" + "\n".join(record["files"])
         )
-    return 0
+
+    return answer("dream", options, lambda target: dreamt(target, options), text)
 
 
-def dreamt(target: Any, options: DreamOptions) -> dict[str, Any]:
+def dreamt(target: RunDir, options: DreamOptions) -> dict[str, Any]:
     """Play, dream, write; returns the record that `--json` prints."""
     from pathlib import Path
 
@@ -62,13 +59,11 @@ def dreamt(target: Any, options: DreamOptions) -> dict[str, Any]:
 
     found, env_steps = dream_of_an_episode(
         target.path,
-        checkpoint=options.checkpoint,
         context=options.context,
         steps=options.steps,
         samples=options.samples,
         seed=options.seed,
-        trust_plugins=options.trust_plugins,
-        allow_changed_config=options.allow_changed_config,
+        **loading(options),
     )
     videos, plots = (Path(options.out),) * 2 if options.out else (target.videos, target.plots)
     files = write_dream(found, videos, plots, f"dream_{env_steps:012d}_episode")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
@@ -17,10 +17,12 @@ from rl_training.cli.flags import (
     trust_flag,
     whole,
 )
-from rl_training.cli.output import print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
-from rl_training.cli.targets import find_one_run
+from rl_training.cli.policy_of_run import answer, loading
 from rl_training.system.formatting import number_text
+
+if TYPE_CHECKING:
+    from rl_training.runs.directory import RunDir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,32 +45,23 @@ def run(options: EnjoyOptions) -> int:
 
     if options.window and options.video:
         raise UsageError("--window and --video exclude each other: an environment draws into one of them")
-    target = find_one_run(options.run, options.output_dir, "enjoy")
     window = options.window or (not options.video and has_screen())
-    with stdout_for_the_result(options.json):
-        record = played(target, options, window=window)
-    if options.json:
-        print_json(record)
-    else:
-        show(report_text(record))
-    return 0
+    return answer("enjoy", options, lambda target: played(target, options, window=window), report_text)
 
 
-def played(target: Any, options: EnjoyOptions, *, window: bool) -> dict[str, Any]:
+def played(target: RunDir, options: EnjoyOptions, *, window: bool) -> dict[str, Any]:
     """Play the episodes; returns the record that `--json` prints."""
     from rl_training.eval import evaluate
 
     folder = options.video if isinstance(options.video, str) and options.video else target.videos
     return evaluate(
         target.path,
-        checkpoint=options.checkpoint,
         episodes=options.episodes,
         seed=options.seed,
         stochastic=options.stochastic,
         video=None if window else folder,
         window=window,
-        trust_plugins=options.trust_plugins,
-        allow_changed_config=options.allow_changed_config,
+        **loading(options),
     )
 
 

@@ -20,6 +20,7 @@ from rl_training.cli.flags import (
 )
 from rl_training.cli.output import bold, print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
+from rl_training.cli.policy_of_run import loading
 from rl_training.cli.targets import find_target
 from rl_training.system.formatting import number_text
 
@@ -66,15 +67,13 @@ def run(options: EvalOptions) -> int:
 
         return evaluate(
             path,
-            checkpoint=options.checkpoint,
             episodes=options.episodes,
             seed=options.seed,
             stochastic=options.stochastic,
             num_envs=options.num_envs,
             video=video,
             opponent=opponent,
-            trust_plugins=options.trust_plugins,
-            allow_changed_config=options.allow_changed_config,
+            **loading(options),
         )
 
     video = options.video or False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
@@ -17,10 +17,12 @@ from rl_training.cli.flags import (
     trust_flag,
     whole,
 )
-from rl_training.cli.output import print_json, show, stdout_for_the_result
 from rl_training.cli.parser import Command, UsageError
-from rl_training.cli.targets import find_one_run
+from rl_training.cli.policy_of_run import answer, loading
 from rl_training.system.formatting import number_text
+
+if TYPE_CHECKING:
+    from rl_training.runs.directory import RunDir
 
 KINDS = ("onnx", "numpy", "torch", "bundle")
 
@@ -50,18 +52,10 @@ class ExportPolicyOptions:
 
 
 def run(options: ExportPolicyOptions) -> int:
-
-    target = find_one_run(options.run, options.output_dir, "export-policy")
-    with stdout_for_the_result(options.json):
-        record = exported(target, options)
-    if options.json:
-        print_json(record)
-    else:
-        show(report_text(record))
-    return 0
+    return answer("export-policy", options, lambda target: exported(target, options), report_text)
 
 
-def exported(target: Any, options: ExportPolicyOptions) -> dict[str, Any]:
+def exported(target: RunDir, options: ExportPolicyOptions) -> dict[str, Any]:
     """Write and check the file; returns the record that `--json` prints."""
     about = {"run": str(target.path), "checkpoint": str(options.checkpoint), "format": options.format}
     if options.format == "bundle":
@@ -72,22 +66,12 @@ def exported(target: Any, options: ExportPolicyOptions) -> dict[str, Any]:
         return about | write_bundle(
             target,
             Path(options.output) if options.output else None,
-            checkpoint=options.checkpoint,
             episodes=options.episodes or 100,
-            trust_plugins=options.trust_plugins,
-            allow_changed_config=options.allow_changed_config,
+            **loading(options),
         )
     from rl_training.eval import export
 
-    report = export(
-        target.path,
-        options.format,
-        options.output,
-        checkpoint=options.checkpoint,
-        episodes=options.episodes,
-        trust_plugins=options.trust_plugins,
-        allow_changed_config=options.allow_changed_config,
-    )
+    report = export(target.path, options.format, options.output, episodes=options.episodes, **loading(options))
     return about | report.record()
 
 

@@ -17,6 +17,7 @@ from rl_training.cli.flags import (
 )
 from rl_training.cli.output import show
 from rl_training.cli.parser import Command
+from rl_training.cli.policy_of_run import loading
 from rl_training.cli.targets import find_one_run
 
 
@@ -41,13 +42,11 @@ def run(options: PlayOptions) -> int:
         target.path,
         ask,
         show,
-        checkpoint=options.checkpoint,
         seat=options.seat,
         games=options.games,
         seed=options.seed,
         stochastic=options.stochastic,
-        allow_changed_config=options.allow_changed_config,
-        trust_plugins=options.trust_plugins,
+        **loading(options),
     )
     if len(scores) > 1:
         wins, draws, losses = (scores.count(score) for score in (1.0, 0.5, 0.0))

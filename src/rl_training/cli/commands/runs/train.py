@@ -201,7 +201,7 @@ def train_seeds(resolved: ResolvedConfig, seeds: list[int], options: TrainOption
         init_from=options.init_from,
         executor=None if options.executor is None else named_executor(options.executor, resolved.config.executor),
     )
-    with group.lock():
+    with group.begin():
         return run_group(group, options.jobs, executor=options.executor, as_json=options.json)
 
 
