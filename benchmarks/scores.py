@@ -80,8 +80,8 @@ JAX_PRESETS = (
     "dqn/mountaincar", "pqn/cartpole", "sac/pendulum", "td3/pendulum", "ppo/lunarlander", "dqn/lunarlander",
 )  # fmt: skip
 """What is compiled from end to end, and two that play Gymnasium's environment in the host lane."""
-LONG = ("ppo/minigrid_memory", "ppo/pong_quick")
-"""Hours each: run by name only."""
+LONG = ("ppo/pong_quick",)
+"""Run by name only."""
 TORCH_PRESETS = tuple(preset for preset in GOALS if preset not in (*LONG, "pqn/cartpole"))  # PQN is there in JAX only
 DIGITS = {"ppo/minigrid_doorkey": 2, "ppo/minigrid_memory": 2}
 """Digits behind the point of a return, where one is too few."""
