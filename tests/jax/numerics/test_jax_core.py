@@ -19,6 +19,8 @@ from rl_training.numerics.gsde import first_draws
 from rl_training.numerics.normalization import RewardNormalizer
 from rl_training.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
+ORDERS = jax.jit(permutations, static_argnums=(1, 2))
+"""One program each, as in a run: compiling operation by operation takes three times as long."""
 BOX = BoxSpec(np.full(2, -1.0, np.float32), np.full(2, 1.0, np.float32), np.dtype(np.float32))
 
 
@@ -37,36 +39,38 @@ def test_gae_of_the_worked_example() -> None:
     """A truncated step bootstraps from its final observation, a terminated one from nothing."""
     rewards, values = np.array([[1.0], [2.0], [3.0]]), np.array([[0.5], [1.0], [1.5]])
     next_values, cut = np.array([[1.0], [4.0], [2.0]]), np.array([[False], [True], [False]])
-    truncated, _ = gae(rewards, values, next_values, np.zeros_like(cut), cut, gamma=0.9, gae_lambda=0.8)
-    terminated, _ = gae(rewards, values, next_values, cut, cut, gamma=0.9, gae_lambda=0.8)
+    truncated, _ = jax.jit(gae)(rewards, values, next_values, np.zeros_like(cut), cut, gamma=0.9, gae_lambda=0.8)
+    terminated, _ = jax.jit(gae)(rewards, values, next_values, cut, cut, gamma=0.9, gae_lambda=0.8)
     np.testing.assert_allclose(truncated[:, 0], [4.712, 4.6, 3.3], rtol=1e-6)
     np.testing.assert_allclose(terminated[:, 0], [2.12, 1.0, 3.3], rtol=1e-6)
 
 
 def test_running_returns_go_on_across_rollouts_and_start_anew_after_an_end() -> None:
     ends = np.array([[False], [False], [True], [False]])
-    first, left = running_returns(np.ones((4, 1), np.float32), ends, np.zeros(1, np.float32), gamma=0.5)
+    run = jax.jit(running_returns)
+    first, left = run(np.ones((4, 1), np.float32), ends, np.zeros(1, np.float32), gamma=0.5)
     assert first[:, 0].tolist() == [1.0, 1.5, 1.75, 1.0]
-    second, _ = running_returns(np.ones((4, 1), np.float32), ends, left, gamma=0.5)
+    second, _ = run(np.ones((4, 1), np.float32), ends, left, gamma=0.5)
     assert second[:2, 0].tolist() == [1.5, 1.75]
 
 
 def test_explained_variance() -> None:
-    assert float(explained_variance(jnp.array([1.0, 2, 4]), jnp.array([1.0, 2, 3]))) == pytest.approx(2 / 3)
-    assert float(explained_variance(jnp.array([1.0, 1.0]), jnp.array([2.0, 2.0]))) == 1.0
-    assert float(explained_variance(jnp.array([1.0, 3.0]), jnp.array([2.0, 2.0]))) == 0.0
+    explained = jax.jit(explained_variance)
+    assert float(explained(np.float32([1, 2, 4]), np.float32([1, 2, 3]))) == pytest.approx(2 / 3)
+    assert float(explained(np.float32([1, 1]), np.float32([2, 2]))) == 1.0
+    assert float(explained(np.float32([1, 3]), np.float32([2, 2]))) == 0.0
 
 
 @pytest.mark.parametrize("size", [512, 2048, 96, 6, 1, 13])
 def test_permutations_are_permutations(size: int) -> None:
-    orders = np.asarray(permutations(jax.random.key(3), 5, size))
+    orders = np.asarray(ORDERS(jax.random.key(3), 5, size))
     assert (np.sort(orders, axis=1) == np.arange(size)).all()
 
 
 def test_permutations_are_uniform_enough() -> None:
     """Every index comes to every place about equally often, and neighbours are separated."""
     assert largest_divisor(64) == 8
-    orders = np.asarray(permutations(jax.random.key(0), 20_000, 64))
+    orders = np.asarray(ORDERS(jax.random.key(0), 20_000, 64))
     counts = np.stack([np.bincount(orders[:, place], minlength=64) for place in range(64)])
     assert np.abs(counts / (20_000 / 64) - 1.0).max() < 0.3  # five standard deviations
     adjacent = (np.abs(np.diff(orders, axis=1)) == 1).mean()
@@ -91,7 +95,7 @@ def test_rewards_are_scaled_as_in_the_numpy_twin() -> None:
         rewards = rng.normal(3.0, 2.0, (16, 3)).astype(np.float32)
         ends = rng.random((16, 3)) < 0.2
         twin.update(rewards, ends)
-        state, scaled = scaled_rewards(state, rewards, ends, gamma=0.9)
+        state, scaled = jax.jit(scaled_rewards)(state, rewards, ends, gamma=0.9)
         np.testing.assert_allclose(scaled, twin.scale(rewards), rtol=1e-5)
 
 
@@ -121,7 +125,7 @@ def test_samples_have_the_probabilities_they_are_judged_by(space: object) -> Non
     for noise in noises:
         actions = actions_of.sample(Parameters(outputs, log_std), noise, None, False)
         judged = Parameters(jnp.asarray(outputs), log_std)
-        logprobs, entropy = actions_of.logprob_entropy(judged, jnp.asarray(actions), None)
+        logprobs, entropy = jax.jit(actions_of.logprob_entropy)(judged, jnp.asarray(actions), None)
         assert -float(logprobs.mean()) == pytest.approx(float(entropy.mean()), abs=0.03)
 
 

@@ -297,9 +297,13 @@ def test_without_jax_the_package_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'rl-training[jax]'" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "preset", ["ppo/cartpole", "reinforce/cartpole", "pqn/cartpole", "dqn/cartpole", "sac/pendulum", "td3/pendulum"]
-)
+SIMPLER = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("reinforce/cartpole", "pqn/cartpole", "td3/pendulum")
+]
+"""Their programs are made of the parts of the other three."""
+
+
+@pytest.mark.parametrize("preset", ["ppo/cartpole", "dqn/cartpole", "sac/pendulum", *SIMPLER])
 def test_keys_are_used_once_and_nothing_is_nan(preset: str) -> None:
     """The whole program of every algorithm under JAX's own checks."""
     narrow = {"hidden_dims": [8]}
