@@ -29,7 +29,8 @@ def read_rows(data: Path = DATA) -> Rows:
     for which in (*SETS, *GREEDY):
         digests = {row["data"] for row in rows if row["set"] == which}
         if len(digests) > 1:
-            raise ValueError(f"'{data}' has rows of different datasets '{which}' ({', '.join(sorted(digests))})")
+            found = ", ".join(sorted(digests))
+            raise ValueError(f"'{data}' has rows of different datasets '{which}' ({found}): remove the older ones")
     return rows
 
 

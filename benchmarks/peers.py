@@ -33,7 +33,8 @@ ENVIRONMENTS = {
         ("torch", "jax", "jaxlib", "numpy", "gymnasium"),
     ),
     ".venv-peers-teams": Environment(
-        ("agilerl==2.58.0",),  # takes the version of PettingZoo before the package's
+        # takes the PettingZoo before the package's, and cannot be imported without what its extra `llm` names
+        ("agilerl==2.58.0", "transformers==5.14.1", "peft==0.21.0"),
         ("torch", "numpy", "gymnasium", "mpe2"),
     ),
     ".venv-peers-offline": Environment(("d3rlpy==2.8.1",), ("torch",)),

@@ -3,7 +3,7 @@
     python benchmarks/world_models.py --only catch --seeds 1     # one run
     python benchmarks/world_models.py                            # whatever is still missing
     python benchmarks/world_models.py --quick                    # a trial of each: writes nothing
-    python benchmarks/world_models.py --page                     # the pages again, from the data
+    python benchmarks/world_models.py --page                     # then the pages, from the data
 
 A score is that of the policy after the last step of the preset's budget, or where a task stops at its goal after the
 last step taken, on evaluation episodes of the unmodified environment. Rows are appended to
@@ -145,7 +145,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", help=f"comma-separated, of {', '.join(TASKS)}; all by default")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--quick", action="store_true", help="a few hundred steps of each, shown and not written")
-    parser.add_argument("--page", action="store_true", help="only write the pages again, from the rows there are")
+    parser.add_argument("--page", action="store_true", help="train nothing: write the pages from the rows there are")
     return parser.parse_args()
 
 
@@ -165,7 +165,7 @@ def main() -> None:
             row = run(name, seed, RUNS / f"{name}-{settings(name)}" / f"seed{seed}", quick=False)
             print(json.dumps(row), flush=True)
             append(row, DATA)
-    if not arguments.quick:
+    if arguments.page:
         from scores import rewrite_page
 
         rewrite_page()

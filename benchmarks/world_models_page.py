@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from world_models import DATA, SEEDS, TASKS, command, current_rows, read_rows
+from beside_sb3 import read_rows
+from world_models import DATA, SEEDS, TASKS, command, current_rows
 
 Rows = list[dict[str, Any]]
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "algorithms"
@@ -81,8 +82,8 @@ def section(all_rows: Rows) -> list[str]:
         "",
         "The policy after the last step of the preset's budget, every seed (`benchmarks/world_models.py`); PlaNet ends",
         "where 20 episodes reach its goal. CPU seconds are those of one core for the whole `rl train`, evaluations and",
-        "compiling included, with other work on the machine. dm_control counts",
-        "decisions of two physics steps each, and sampled actions, as published scores do.",
+        "compiling included, with other work on the machine. dm_control counts decisions of two physics steps each,",
+        "and sampled actions, as published scores do.",
         "",
         *lines(rows, names),
         "",

@@ -390,6 +390,7 @@ wrappers = Registry(
         "normalize_reward": "rl_training.envs.wrappers:NormalizeRewards",
         "pixels": "rl_training.envs.preprocessing.pixels:Pixels",
         "rescale_action": "rl_training.envs.wrappers:rescale_action",
+        "scale_reward": "rl_training.envs.wrappers:scale_reward",
         "select_observation": "rl_training.envs.preprocessing.partial:SelectObservation",
         "sticky_action": "gymnasium.wrappers:StickyAction",
         "time_aware": "gymnasium.wrappers:TimeAwareObservation",

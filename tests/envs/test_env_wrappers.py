@@ -212,6 +212,12 @@ def test_clip_reward() -> None:
     assert [env.step(0)[1] for _ in range(3)] == [1.0, 2.0, 2.0]
 
 
+def test_scale_reward() -> None:
+    env = wrap("scale_reward", Counting(), factor=0.5)
+    env.reset()
+    assert [env.step(0)[1] for _ in range(3)] == [0.5, 1.0, 1.5]
+
+
 def test_time_limit() -> None:
     env = wrap("time_limit", Ticks(), max_episode_steps=2)
     env.reset()
@@ -259,6 +265,7 @@ def test_every_name_is_tested_here_or_with_its_suite() -> None:
     preprocessing = {"action_repeat", "atari", "dm_control", "minigrid", "pixels", "select_observation"}
     assert set(wrappers.names()) - preprocessing == {
         "action_mask", "clip_action", "clip_reward", "episode_statistics", "flatten_observation", "frame_stack",
-        "normalize_obs", "normalize_reward", "rescale_action", "sticky_action", "time_aware", "time_limit",
+        "normalize_obs", "normalize_reward", "rescale_action", "scale_reward", "sticky_action", "time_aware",
+        "time_limit",
     }  # fmt: skip
     assert preprocessing <= set(wrappers.names())

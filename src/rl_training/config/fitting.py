@@ -89,7 +89,7 @@ def check_collection(cfg: TrainConfig, spec: AlgorithmSpec) -> None:
     if env.collection == "async" and spec.kind == "on_policy" and env.normalize_reward:
         raise ConfigError(
             "env.normalize_reward follows each environment from rollout to rollout, which come in any order with "
-            "env.collection: async; scale rewards in a wrapper"
+            "env.collection: async; scale rewards with the wrapper scale_reward"
         )
     is_lagging = isinstance(cfg.hparams, Lagging) and cfg.hparams.policy_lag > 0
     if is_lagging and (env.collector != "local" or env.overlap):

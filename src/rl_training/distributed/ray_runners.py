@@ -24,6 +24,7 @@ from rl_training.distributed.local_cluster import find_address
 from rl_training.distributed.local_node import LOOPBACK, keep_loopback
 from rl_training.distributed.ray_driver import is_reachable, require_cluster
 from rl_training.distributed.ray_executor import require_ray
+from rl_training.system.last_words import LastWords
 from rl_training.training.remote.delivery import Delivery, sent_once
 from rl_training.training.remote.pool import MakeRunner, RunnerLostError, Ticket, Weights
 from rl_training.training.remote.runner import Order, Runner
@@ -37,6 +38,10 @@ LOOK_SECONDS = 2.0
 MISSES = 2
 """Failed connections to the head in a row after which the cluster counts as gone."""
 RUNNERS_CURE = "or set RAY_ADDRESS=HOST:PORT for yours"
+ENDED = (
+    "error: this process was ended from outside, by a signal or by Ray, which ends it at once when the node of the "
+    "cluster that it is connected to is gone; the last checkpoint stands, and `rl resume` goes on from it"
+)
 END_SECONDS = 5.0
 """Time for runners to close their environments."""
 SMALLEST_SHARE = 0.01
@@ -98,6 +103,7 @@ class RayRunners:
         self._misses = 0
         self._ray: Any = None
         self._is_ours = False
+        self._last_words: LastWords | None = None
 
     # -- the cluster --------------------------------------------------------------------------------------------------
 
@@ -115,6 +121,7 @@ class RayRunners:
                     namespace="rl_training",
                     **_local(self.address),
                 )
+            self._last_words = LastWords(ENDED)
         self._cpus = float(ray.cluster_resources().get("CPU", 0.0))
         if self._cpus < SMALLEST_SHARE:
             raise RunError(f"the Ray cluster at {self.address} has no node with CPUs")
@@ -246,6 +253,8 @@ class RayRunners:
         if self._is_ours:
             self._is_ours = False
             ray.shutdown()
+        if self._last_words is not None:
+            self._last_words.close()
 
 
 def _import_ray() -> Any:

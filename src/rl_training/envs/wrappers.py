@@ -9,12 +9,14 @@ work in the policy and the algorithm, and resume.
 
 from __future__ import annotations
 
+from functools import partial
+from operator import mul
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import ClipReward
+from gymnasium.wrappers import ClipReward, TransformReward
 from gymnasium.wrappers import RescaleAction as GymnasiumRescaleAction
 
 from rl_training.envs.spaces import Space
@@ -179,3 +181,8 @@ def rescale_action(env: Env, min_action: float = -1.0, max_action: float = 1.0) 
 def clip_reward(env: Env, min_reward: float = -1.0, max_reward: float = 1.0) -> Env:
     """Clip rewards to [min_reward, max_reward]."""
     return ClipReward(env, min_reward, max_reward)
+
+
+def scale_reward(env: Env, factor: float) -> Env:
+    """Multiply rewards by a constant, so that values are numbers of about 1, which networks reach quickly."""
+    return TransformReward(env, partial(mul, factor))
