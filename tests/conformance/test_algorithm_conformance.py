@@ -43,7 +43,12 @@ def test_conforms_with_normalisation(algo: str):
     assert check_algorithm(algo, environments=environments, config={**NARROW, **NORMALIZED}).trained_on
 
 
-@pytest.mark.parametrize("algo", NAMES)
+SAMPLE = ("ppo", "dqn", "sac")
+"""One algorithm for each way of collecting and learning; the others overlap by the same trainer, and are slow."""
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in SAMPLE]
+
+
+@pytest.mark.parametrize("algo", [*SAMPLE, *OTHERS])
 def test_conforms_with_overlapped_collection(algo: str):
     environments = ["CartPole-v1", "Pendulum-v1", "RLProbe/DictObs-v0"]
     config = {**NARROW, "env": {"overlap": True, **NORMALIZED["env"]}}

@@ -85,9 +85,10 @@ def test_best_actions_of_the_probes(algo: str, name: str) -> None:
     np.testing.assert_allclose(greedy, [action for _, action in known], atol=0.15 if name == "Target" else 0.0)
 
 
+@SLOW
 @pytest.mark.learning
 @pytest.mark.usefixtures("as_users_compile")
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ppo_solves_cartpole_with_the_budget_of_its_preset(seed: int) -> None:
     cfg = load_config("ppo/cartpole", {"backend": "jax", "seed": seed})
     trainer = build_trainer(cfg)
