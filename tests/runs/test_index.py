@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -366,6 +367,22 @@ def test_the_journal_on_a_network_file_system(tmp_path: Path, monkeypatch: pytes
         RunIndex(tmp_path).put([])  # an index that was made elsewhere is switched
         RunIndex(tmp_path / "new").put([])
     assert {RunIndex(folder).journal_mode() for folder in (tmp_path, tmp_path / "new")} == {"delete"}
+
+
+def test_the_switch_of_the_journal_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite itself refuses it at once while anybody else has the file open."""
+    RunIndex(tmp_path).put([])
+    reader = sqlite3.connect(tmp_path / FILE, isolation_level=None, check_same_thread=False)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM runs").fetchone()
+    monkeypatch.setenv("RL_TRAINING_NETWORK_FS", "1")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        RunIndex(tmp_path, timeout=0.1).put([])
+    end = threading.Timer(0.3, reader.close)
+    end.start()
+    RunIndex(tmp_path, timeout=60.0).put([])
+    end.join()
+    assert RunIndex(tmp_path).journal_mode() == "delete"
 
 
 def test_two_hosts_write_500_rows_each(tmp_path: Path) -> None:

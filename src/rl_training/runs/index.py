@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -221,7 +222,7 @@ class RunIndex:
         """One transaction that takes the write lock at its start, so that it never has to be retried."""
         with self._open() as connection:
             if is_network(self.output_dir):
-                _keep_journal(connection)
+                _keep_journal(connection, self.timeout)
                 connection.execute("PRAGMA synchronous = FULL")
             else:
                 connection.execute("PRAGMA synchronous = NORMAL")  # a commit survives any end of the process
@@ -242,7 +243,7 @@ class RunIndex:
         try:
             with closing(connect(aside, self.timeout)) as connection:
                 shared = is_network(self.output_dir)
-                mode = _keep_journal(connection) if shared else _write_ahead(connection)
+                mode = _keep_journal(connection, self.timeout) if shared else _write_ahead(connection)
                 columns = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS.items())
                 connection.execute(f"CREATE TABLE runs ({columns})")
                 connection.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -480,9 +481,20 @@ def _names(columns: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
 
 
-def _keep_journal(connection: sqlite3.Connection) -> str:
-    """Switch to the classic journal, whose locks a network file system knows."""
-    return str(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0])
+def _keep_journal(connection: sqlite3.Connection, timeout: float) -> str:
+    """Switch to the classic journal, whose locks a network file system knows.
+
+    Leaving write-ahead logging takes the file alone, and SQLite fails at once where another connection has it open,
+    whatever its own timeout: hence the loop.
+    """
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
 
 
 def _write_ahead(connection: sqlite3.Connection) -> str:
@@ -490,4 +502,4 @@ def _write_ahead(connection: sqlite3.Connection) -> str:
     try:
         return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
     except sqlite3.OperationalError:  # no shared memory on this file system
-        return _keep_journal(connection)
+        return _keep_journal(connection, 0.0)
