@@ -83,7 +83,7 @@ def test_every_preset_loads_and_states_what_it_must(name: str) -> None:
         ("ppo/cartpole_no_velocity", "CartPole-v1", 100_000),
         ("sac/pendulum_no_velocity", "Pendulum-v1", 30_000),
         ("ppo/minigrid_doorkey", "MiniGrid-DoorKey-5x5-v0", 300_000),
-        ("ppo/minigrid_memory", "MiniGrid-MemoryS7-v0", 600_000),
+        ("ppo/minigrid_memory", "MiniGrid-MemoryS7-v0", 2_000_000),
         ("ppo/halfcheetah", "HalfCheetah-v5", 200_000),
         ("td3/halfcheetah", "HalfCheetah-v5", 100_000),
         ("sac/hopper", "Hopper-v5", 100_000),
