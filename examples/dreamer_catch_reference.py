@@ -194,7 +194,7 @@ class Core(nn.Module):
         reset, candidate, update = (part.reshape(len(x), -1) for part in gates.unbind(2))
         update = torch.sigmoid(update - 1.0)
         candidate = torch.tanh(torch.sigmoid(reset) * candidate)
-        return torch.lerp(deter, candidate, update)
+        return update * candidate + (1.0 - update) * deter
 
 
 class Posterior(nn.Module):
@@ -217,8 +217,7 @@ class Posterior(nn.Module):
 
 def mixed(logits: Tensor, unimix: float) -> Tensor:
     """Log-probabilities with a share of a uniform distribution mixed in."""
-    probs = F.softmax(logits.movedim(-1, 0), dim=0).movedim(0, -1)  # along the last axis it is slow for few classes
-    return torch.log((1.0 - unimix) * probs + unimix / logits.shape[-1])
+    return torch.log((1.0 - unimix) * F.softmax(logits, dim=-1) + unimix / logits.shape[-1])
 
 
 def sample(logprobs: Tensor, uniform: Tensor) -> Tensor:
@@ -285,8 +284,8 @@ class Dynamics(nn.Module):
     def observe(self, start: tuple[Tensor, Tensor], actions: Tensor, tokens: Tensor, is_first: Tensor, noise: Tensor):
         """States (T, B, ...) after each observation, with the beliefs after and before seeing it."""
         keep = (1.0 - is_first)[..., None]
-        action_parts = self.core.action_part(actions * keep).unbind()
-        token_parts = (tokens @ self.posterior_head.from_tokens + self.posterior_head.bias).unbind()
+        action_parts = self.core.action_part(actions * keep)
+        token_parts = tokens @ self.posterior_head.from_tokens + self.posterior_head.bias
         deter, latent = start
         deters, latents, beliefs = [], [], []
         for t in range(len(tokens)):

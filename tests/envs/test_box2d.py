@@ -22,25 +22,26 @@ def box2d() -> Any:
 
 
 def test_what_resets_build_is_freed(box2d: Any) -> None:
-    """The memory of a freed shape is reused: without the fix, 1,000 shapes have 1,000 addresses."""
+    """The memory of a freed shape is reused, soon or after some others: without the fix, 1,000 shapes have 1,000
+    addresses."""
     addresses = set()
     for _ in range(1000):
         shape = box2d.b2EdgeShape(vertices=EDGE)
         addresses.add(int(shape.this))
         box2d.b2FixtureDef(shape=shape)
-    assert len(addresses) < 50
+    assert len(addresses) < 500
 
 
 def test_a_body_made_from_a_shape_frees_it_as_well(box2d: Any) -> None:
     world = box2d.b2World()
     addresses = set()
-    for _ in range(300):
+    for _ in range(1000):
         shape = box2d.b2EdgeShape(vertices=EDGE)
         addresses.add(int(shape.this))
         body = world.CreateStaticBody(shapes=shape)
         assert body.fixtures[0].shape.vertices == EDGE, "the fixture has a copy of its own"
         world.DestroyBody(body)
-    assert len(addresses) < 50
+    assert len(addresses) < 500
 
 
 def test_a_definition_keeps_its_shape(box2d: Any) -> None:

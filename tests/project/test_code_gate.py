@@ -52,6 +52,7 @@ KNOWN: dict[str, str] = {
     "distributed/ray_member.py:Popen": "the same on a node; the parent has asked for consent",
     "distributed/ray_executor.py:Popen": "this interpreter, with the package's own driver",
     "distributed/local_cluster.py:Popen": "this interpreter, with Ray's own command",
+    "distributed/last_words.py:Popen": "/bin/sh with a line of the package; the message is an argument",
     "distributed/slurm_executor.py:run": "commands of SLURM; options of a record need its seal",
     "export/numpy_file.py:run_path": "the policy.py that was just written from the package's own template",
     "experiments/launching/scheduling/slurm_script.py:run": "scontrol, of SLURM",

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl_training.distributed.last_words import LastWords
 from rl_training.distributed.local_cluster import find_address
 from rl_training.distributed.local_node import LOOPBACK, keep_loopback
 from rl_training.distributed.ray_driver import is_reachable, require_cluster
 from rl_training.distributed.ray_executor import require_ray
-from rl_training.system.last_words import LastWords
 from rl_training.training.remote.delivery import Delivery, sent_once
 from rl_training.training.remote.pool import MakeRunner, RunnerLostError, Ticket, Weights
 from rl_training.training.remote.runner import Order, Runner

@@ -100,9 +100,7 @@ def mixed_logits(logits: Tensor, unimix: float) -> Tensor:
     """Log-probabilities of (1 - unimix) softmax(logits) + unimix / classes."""
     if unimix == 0.0:
         return F.log_softmax(logits, dim=-1)
-    # across rows, not along them: with few classes many times faster on a CPU
-    probs = F.softmax(logits.movedim(-1, 0), dim=0).movedim(0, -1)
-    return torch.log((1.0 - unimix) * probs + unimix / logits.shape[-1])
+    return torch.log((1.0 - unimix) * F.softmax(logits, dim=-1) + unimix / logits.shape[-1])
 
 
 def sampled_class(probs: Tensor, uniform: Tensor) -> Tensor:

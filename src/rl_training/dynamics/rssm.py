@@ -73,7 +73,7 @@ def gated(reset: Tensor, candidate: Tensor, update: Tensor, deter: Tensor) -> Te
     """The new state of a GRU from its raw gates; the update gate starts near closed, by the -1."""
     update = torch.sigmoid(update - 1.0)
     candidate = torch.tanh(torch.sigmoid(reset) * candidate)
-    return torch.lerp(deter, candidate, update)
+    return update * candidate + (1.0 - update) * deter
 
 
 class Posterior(nn.Module):
@@ -163,9 +163,8 @@ class RSSM(Dynamics):
         self, state: State, actions: Tensor, tokens: Tensor, is_first: Tensor, noise: Tensor | None = None
     ) -> Observed:
         keep = (1.0 - is_first.to(tokens.dtype))[..., None]  # (T, B, 1)
-        # unbound, because the gradient of indexing one step is as large as all of them
-        action_parts = self.core.action_part(actions * keep).unbind()
-        token_parts = self.posterior_head.token_part(tokens).unbind()
+        action_parts = self.core.action_part(actions * keep)
+        token_parts = self.posterior_head.token_part(tokens)
         states, beliefs = [], []
         for t in range(len(tokens)):
             kept = {name: value * keep[t] for name, value in state.items()}

@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys
-from rl_training.system.last_words import LastWords
+from rl_training.distributed.last_words import LastWords
 words = LastWords("error: it's 100% \\"gone\\"")
 {end}
 """
