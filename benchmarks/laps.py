@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from timing import Stopwatch
 
-from rl_training.training.callbacks import Callback
-from rl_training.training.loop import Report, Trainer
+if TYPE_CHECKING:
+    from rl_training.training.callbacks import Callback
+    from rl_training.training.loop import Report, Trainer
+else:  # in version 0.1.0, which before.py runs, the module had another place
+    rooms = find_spec("rl_training.training") is not None
+    Callback = import_module("rl_training.training.callbacks" if rooms else "rl_training.callbacks").Callback
 
 
 class Laps(Callback):
