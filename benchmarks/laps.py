@@ -6,7 +6,7 @@ import json
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from timing import Stopwatch
 
@@ -30,3 +30,20 @@ class Laps(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         self.path.write_text(json.dumps(self.watch.result()))
+
+
+def timed(settings: dict[str, Any], laps: Path, *, threads: int = 1) -> dict[str, Any]:
+    """What the config of every timed run has in common: the clock, its budget, and nothing that is written on the way
+    but metrics."""
+    return {
+        "seed": settings["seed"],
+        "output_dir": settings["scratch"],
+        "training": {
+            "total_timesteps": settings["total_timesteps"],
+            "num_eval_episodes": 0,
+            "checkpoint_frequency": 0,
+            "num_threads": threads,
+        },
+        "logging": {"terminal": False, "tensorboard": False},
+        "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+    }

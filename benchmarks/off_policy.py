@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from laps import timed
+
 from rl_training import train
 
 
@@ -26,20 +28,11 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
         "backend": settings.get("backend", "torch"),
         "lane": settings.get("lane", "auto"),
         "env_id": settings["env_id"],
-        "seed": settings["seed"],
-        "output_dir": settings["scratch"],
         "env": {"num_envs": 1},
         "hparams": {name: settings[name] for name in hparams} | settings.get("hparams", {}),
         "network": {"actor": network, "critic": network},
         "buffer": {"size": settings["buffer_size"]},
-        "training": {
-            "total_timesteps": settings["total_timesteps"],
-            "num_eval_episodes": 0,
-            "checkpoint_frequency": 0,
-            "num_threads": 1,
-        },
-        "logging": {"terminal": False, "tensorboard": False},
-        "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+        **timed(settings, laps),
     }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
+from laps import timed
 
 from rl_training import train
 from rl_training.checkpointing.manager import CheckpointManager
@@ -45,19 +46,10 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
     return {
         "algo": settings["algo"],
         "env_id": f"overlap:{settings['env']}",
-        "seed": settings["seed"],
-        "output_dir": settings["scratch"],
         "env": {"num_envs": settings["num_envs"], "max_episode_steps": 200, "overlap": settings["overlap"]},
         "hparams": settings["hparams"],
         "network": {"actor": network, "critic": network},
-        "training": {
-            "total_timesteps": settings["total_timesteps"],
-            "num_eval_episodes": 0,
-            "checkpoint_frequency": 0,
-            "num_threads": 1,
-        },
-        "logging": {"terminal": False, "tensorboard": False},
-        "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+        **timed(settings, laps),
     }
 
 

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from laps import timed
+
 from rl_training import train
 
 
@@ -25,8 +27,6 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
         "algo": "ppo",
         "backend": settings.get("backend", "torch"),
         "env_id": settings["env_id"],
-        "seed": settings["seed"],
-        "output_dir": settings["scratch"],
         "env": {
             "num_envs": settings["num_envs"],
             "vectorization": settings.get("vectorization", "sync"),
@@ -34,14 +34,7 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
         },
         "hparams": {name: settings[name] for name in (*hparams.split(), "max_grad_norm")} | settings.get("hparams", {}),
         "network": settings.get("network", {"actor": layers, "critic": layers}),
-        "training": {
-            "total_timesteps": settings["total_timesteps"],
-            "num_eval_episodes": 0,
-            "checkpoint_frequency": 0,
-            "num_threads": settings.get("threads", 1),
-        },
-        "logging": {"terminal": False, "tensorboard": False},
-        "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+        **timed(settings, laps, threads=settings.get("threads", 1)),
     }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from joint_steps import alone
+from laps import timed
 from mpe2 import simple_spread_v3
 
 from rl_training import train
@@ -31,19 +32,10 @@ def config(settings: dict[str, Any], laps: Path) -> dict[str, Any]:
     return {
         "algo": "ippo",
         "env_id": settings["env_id"],
-        "seed": settings["seed"],
-        "output_dir": settings["scratch"],
         "env": {"num_envs": settings["num_envs"], "agents": {"ids": "none", "state": "none"}},
         "hparams": {**hparams, **settings["hparams"]},
         "network": {"actor": layers, "critic": layers},
-        "training": {
-            "total_timesteps": settings["total_timesteps"],
-            "num_eval_episodes": 0,
-            "checkpoint_frequency": 0,
-            "num_threads": 1,
-        },
-        "logging": {"terminal": False, "tensorboard": False},
-        "callbacks": [{"name": "laps:Laps", "kwargs": {"path": str(laps), "warmup": settings["warmup"]}}],
+        **timed(settings, laps),
     }
 
 

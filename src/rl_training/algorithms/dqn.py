@@ -165,6 +165,7 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         super().__init__(algorithm.q, algorithm.ctx, algorithm.normalizer)
         self.algorithm = algorithm
         self.backbone = algorithm.q.backbone
+        self._remembering = self.backbone if isinstance(self.backbone, Remembering) else None  # asked at every step
         self.saved_env_steps = 0
         """Env steps of the checkpoint that this policy was loaded from; they set epsilon outside of training."""
         self._values = numpy_values(algorithm.q)
@@ -206,13 +207,14 @@ class EpsilonGreedyPolicy(NetworkPolicy):
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator | None
     ) -> tuple[Array, Carry]:
         """Expected returns (N, A) given what is remembered, and what is remembered then."""
-        if not isinstance(self.backbone, Remembering):
+        backbone = self._remembering
+        if backbone is None:
             return self.action_values(obs, rng), carry
         noise = None if rng is None else self.network.draw_noise(rng)
         memory = {name: self.algorithm.tensor(value) for name, value in carry.items()}
         with torch.no_grad():
-            x, begins = self.backbone.embed(as_tensors(obs, self.device)), self.algorithm.tensor(is_first)
-            features, memory = self.backbone.memory.step(x, memory, begins)
+            x, begins = backbone.embed(as_tensors(obs, self.device)), self.algorithm.tensor(is_first)
+            features, memory = backbone.memory.step(x, memory, begins)
             return self.algorithm.expected(self.network.numbers(features, noise)).cpu().numpy(), to_arrays(memory)
 
     def epsilon(self) -> float:
