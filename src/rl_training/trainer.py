@@ -5,26 +5,38 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from rl_training.assembly.algorithm import resolve_algorithm
-from rl_training.assembly.callbacks import speaks
 from rl_training.assembly.data_parallel.joining import GoAhead, build_together, follow, hint_at_gpus, join_ranks
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, need_env_fn
-from rl_training.assembly.resuming import record_changes, record_damage, record_first_budget
-from rl_training.assembly.run import Run, assemble
-from rl_training.assembly.user_parts import UserParts, missing_objects, object_name, user_parts
+from rl_training.assembly.running.records import (
+    TrainResult,
+    record_end,
+    record_failure,
+    record_start,
+    result_of,
+    show,
+)
+from rl_training.assembly.running.resuming import record_first_budget, restore
+from rl_training.assembly.running.run import assemble
+from rl_training.assembly.running.user_parts import (
+    UserParts,
+    check_env_fn,
+    missing_objects,
+    object_name,
+    split_callbacks,
+    user_parts,
+)
+from rl_training.assembly.running.warm_start import learns_from_given_rows, warm_start
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.seal import Seal, SealCheck, fitting
+from rl_training.checkpointing.seal import Seal, SealCheck
 from rl_training.config.loading import (
     ResolvedConfig,
     as_resolved,
@@ -33,52 +45,33 @@ from rl_training.config.loading import (
     resolve_config,
     resolve_mapping,
 )
-from rl_training.config.schema import PartConfig, TrainConfig
+from rl_training.config.schema import TrainConfig
 from rl_training.data.datasets.environment import with_environment
 from rl_training.envs.watch import EnvWatch
-from rl_training.monitoring.alerts import MonitorCallback
-from rl_training.runs import index
-from rl_training.runs.budgets import Budget, budgets_json, read_budgets
 from rl_training.runs.directory import RunDir
-from rl_training.runs.holder import WHERE_VARIABLE
-from rl_training.runs.names import check_name, env_fn_id, parse_run_step
+from rl_training.runs.names import check_name, env_fn_id
 from rl_training.runs.redaction import with_secrets
 from rl_training.runs.spaces import check_spaces, read_spaces, save_spaces
-from rl_training.system.error_text import describe
-from rl_training.system.file_systems import host_name
 from rl_training.system.launch import launched
 from rl_training.system.offspring import Offspring
-from rl_training.system.signals import StopSignals, requeue_under_slurm
-from rl_training.system.terminal_text import printable
-from rl_training.training.callbacks import HandlesFailure, PauseCallback
+from rl_training.system.signals import StopSignals
+from rl_training.training.callbacks import PauseCallback
 from rl_training.training.loop import Trainer
 from rl_training.training.off_policy import OffPolicyTrainer
-from rl_training.training.offline.online import OnlineTrainer
-from rl_training.training.summary import final_metrics, finished_text, summary_text
+from rl_training.training.summary import finished_text
 from rl_training.trust.consent import Consent, current, given_by_user
-from rl_training.types import CheckpointError, ConfigError, FollowedError, RLTrainingError
+from rl_training.types import ConfigError, FollowedError
 
 if TYPE_CHECKING:
     from rl_training.assembly.build import AnyTrainer
     from rl_training.distributed.ranks import Ranks
 
+__all__ = ["ConfigLike", "DistributedTrainer", "Start", "TrainResult", "execute", "resume", "train", "train_ppo"]
+
 ConfigLike = TrainConfig | ResolvedConfig | str | Path | Mapping[str, Any]
 PAUSED_CODE = 75
 """Exit code of a run that paused where it was told to."""
-STOP_PATIENCE = 1.0
-"""Seconds that an interrupted run waits for the alert hook of the user."""
 Start = Literal["new", "resumed", "extended"]
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What a finished (or stopped) run left behind."""
-
-    run_dir: Path
-    checkpoint_path: Path
-    metrics: dict[str, Any] = field(default_factory=dict)
-    stop_reason: str = ""
-    exit_code: int = 0
 
 
 def train(
@@ -295,38 +288,6 @@ def execute(
     return result
 
 
-def record_start(trainer: Trainer, cfg: TrainConfig, directory: RunDir) -> None:
-    """Mark the run as running, in run.json and in the index."""
-    exact = trainer.exact and directory.info().get("exact") is not False
-    intact = directory.info().get("logs_intact") is not False
-    now: dict[str, Any] = {"exact": exact, "logs_intact": intact, "budgets": budgets_json(trainer.budgets)}
-    if trainer.progress.axis != "env_steps":
-        now["axis"] = trainer.progress.axis
-    if cfg.training.shards > 1:
-        now["ranks"] = trainer.num_ranks
-    place = os.environ.get(WHERE_VARIABLE) or f"{host_name()}:{os.getpid()}"
-    directory.update_info(status="running", ended=None, exit_code=None, threads=threads_of(cfg), where=place, **now)
-    index.record(directory.path)
-
-
-def record_end(run: Run, directory: RunDir, result: TrainResult) -> str:
-    """Write the summary and close everything; returns what the user reads."""
-    stopped = run.trainer.interrupted
-    words = summary_text(directory, run.trainer, result.metrics, result.stop_reason)
-    run.logger.message(words)
-    directory.write_summary(result.metrics)
-    directory.finish(status="stopped" if stopped else "finished", exit_code=result.exit_code)
-    # last: SLURM ends a job that is requeued
-    if result.exit_code == 75 and (requeued := requeue_under_slurm()):
-        run.logger.message(requeued)
-        words = f"{words}\n{requeued}"
-    for callback in run.callbacks:
-        if isinstance(callback, MonitorCallback):
-            callback.close(patience=STOP_PATIENCE if stopped else None)
-    run.logger.close()
-    return words
-
-
 def match_spaces(trainer: Trainer, directory: RunDir) -> None:
     """Record the spaces of the environment, or refuse an environment whose spaces differ from the recorded ones."""
     recorded = read_spaces(directory.path)
@@ -334,63 +295,6 @@ def match_spaces(trainer: Trainer, directory: RunDir) -> None:
         save_spaces(directory.path, trainer.spaces)
     else:
         check_spaces(directory.path, recorded, trainer.spaces)
-
-
-def threads_of(cfg: TrainConfig) -> int:
-    """Threads that one operation of the run may use: as configured, but XLA keeps those it was started with."""
-    if cfg.backend != "jax":
-        return cfg.training.num_threads
-    from rl_training.jax.runtime import threads
-
-    return threads()
-
-
-def result_of(trainer: Trainer, directory: RunDir, reason: str, *, exit_code: int = 0) -> TrainResult:
-    checkpoint = directory.checkpoints / f"step_{trainer.progress.position:012d}"
-    return TrainResult(directory.path, checkpoint, final_metrics(directory, trainer, reason), reason, exit_code)
-
-
-def restore(run: Run, cfg: TrainConfig, directory: RunDir) -> list[Budget]:
-    """Bring a new trainer and the run directory to the newest intact checkpoint; returns the budgets saved in it."""
-    trainer, logger, manager = run.trainer, run.logger, run.manager
-    if not manager.steps() and not (directory.logs / "metrics.jsonl").stat().st_size:
-        # ended before the checkpoint of step 0 was there, so the beginning is where it was
-        if parent := directory.info().get("parent"):
-            warm_start(trainer, cfg, parent, policy_only=bool(directory.info().get("init_policy_only")))
-        logger.cut_all()
-        directory.rewind(0)
-        logger.message("resumed from the beginning: the run had no checkpoint yet")
-        return trainer.budgets
-    checkpoint = manager.load_latest()
-    run.saver.restore(trainer, checkpoint.parts)
-    saved = read_budgets(checkpoint.metadata.get("budgets", directory.info().get("budgets")))
-    manager.rewind(checkpoint.step)
-    directory.rewind(checkpoint.step)
-    record_changes(directory, checkpoint, manager.sealing)
-    record_damage(directory, checkpoint.step, logger.damage)
-    logger.message(f"resumed from {checkpoint.path.name}")
-    return saved
-
-
-def record_failure(run: Run, directory: RunDir, error: BaseException, *, saved: bool) -> None:
-    """Leave the terminal and the run directory in order; a full disk must not hide what really happened."""
-    interrupted = isinstance(error, KeyboardInterrupt)
-    in_place = directory.is_in_place()
-    for callback in run.callbacks:
-        # a capture of the failed update has no folder any more if that of the run is gone; an alert needs none
-        may_write = in_place or isinstance(callback, MonitorCallback)
-        if not interrupted and may_write and isinstance(callback, HandlesFailure):
-            with suppress(Exception):
-                callback.on_failure(run.trainer, error)
-    run.display.close()
-    if interrupted:
-        state = "the last step is saved" if saved else "this step is not saved; the last checkpoint stands"
-        sys.stderr.write(f"{state}: rl resume {printable(str(directory.path))}\n")
-    with suppress(OSError, RLTrainingError):
-        run.logger.message(describe(error))
-        run.logger.close()
-    with suppress(OSError, RLTrainingError):
-        directory.finish(status="stopped" if interrupted else "failed", exit_code=130 if interrupted else 1)
 
 
 def train_ppo(
@@ -453,63 +357,3 @@ def resolved_config(cfg: ConfigLike, fields: Mapping[str, Any] | None = None) ->
     if isinstance(cfg, TrainConfig | ResolvedConfig):
         return as_resolved(cfg)
     return resolve_mapping(cfg) if isinstance(cfg, Mapping) else resolve_config(cfg)
-
-
-def split_callbacks(given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Separate callback objects from what a config could hold: names and mappings."""
-    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise ConfigError(f"callbacks: expected a list, such as callbacks=[MyCallback()], not {type(given).__name__}")
-    named = [item for item in given if isinstance(item, str | Mapping | PartConfig)]
-    return [item for item in given if not isinstance(item, str | Mapping | PartConfig)], named
-
-
-def check_env_fn(env_fn: Any) -> None:
-    """Refuse what cannot be called to make an environment."""
-    if not callable(env_fn):
-        raise ConfigError(
-            f"env_fn is a {type(env_fn).__name__}; give a function or class that makes an environment: env_fn=MyEnv"
-        )
-
-
-def show(text: str, cfg: TrainConfig) -> None:
-    """Print a few lines to the terminal, if the run has it."""
-    if speaks(cfg):
-        sys.stdout.write(printable(text, lines=True) + "\n")
-        sys.stdout.flush()
-
-
-def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str, *, policy_only: bool = False) -> None:
-    """Load the policy of another run, its newest or the given step, or its replay rows where the algorithm learns from
-    those; everything else starts fresh. An offline run that goes on in an environment is loaded whole, unless
-    `policy_only`."""
-    start = parse_run_step(init_from)
-    source = RunDir.open(start.run, cfg.output_dir)
-    if isinstance(trainer, OnlineTrainer) and not policy_only:
-        algo = source.config(secrets=False).algo
-        if algo != cfg.algo:
-            raise ConfigError(
-                f"--init-from {init_from} is a run of '{algo}', whose critics do not fit '{cfg.algo}': take --algo "
-                f"{algo}, or give --init-policy-only"
-            )
-        saved = CheckpointManager(source.path).load(start.checkpoint, parts={"policy", "algorithm"}).parts
-        with fitting(f"--init-from {init_from}: that run", "it needs the networks and the spaces of that run"):
-            trainer.take_from(saved["policy"], saved["algorithm"])
-        return
-    if policy_only and not isinstance(trainer, OnlineTrainer):
-        raise ConfigError(
-            "--init-policy-only is for offline algorithms that go on in an environment; others take the policy"
-        )
-    if isinstance(trainer, OffPolicyTrainer) and learns_from_given_rows(cfg):
-        try:
-            trainer.learn_from(CheckpointManager(source.path).load(start.checkpoint, {"buffer"}).parts["buffer"])
-        except CheckpointError as error:
-            raise ConfigError(f"--init-from {init_from}: that run has no replay rows for this one: {error}") from error
-        return
-    checkpoint = CheckpointManager(source.path).load(start.checkpoint, parts={"policy"})
-    with fitting(f"--init-from {init_from}: that policy", "it needs the network and the spaces of that run"):
-        trainer.parts()["policy"].load_state_dict(checkpoint.parts["policy"])
-
-
-def learns_from_given_rows(cfg: TrainConfig) -> bool:
-    """Whether `--init-from` gives the algorithm replay rows instead of a policy."""
-    return resolve_algorithm(cfg)[0].init_from == "replay"

@@ -9,8 +9,8 @@ import pytest
 
 import rl_training
 from rl_training.assembly.build import build_trainer
-from rl_training.assembly.run import Run, assemble
-from rl_training.assembly.user_parts import user_parts
+from rl_training.assembly.running.run import Run, assemble
+from rl_training.assembly.running.user_parts import user_parts
 from rl_training.checkpointing.seal import Seal, SealCheck
 from rl_training.config.loading import parse_config
 from rl_training.runs.directory import RunDir

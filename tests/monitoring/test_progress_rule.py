@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.assembly.user_parts import solved_at
+from rl_training.assembly.running.user_parts import solved_at
 from rl_training.config.loading import load_config, parse_config
 from rl_training.config.monitor import MonitorConfig
 from rl_training.monitoring.alerts import TrainingMonitor

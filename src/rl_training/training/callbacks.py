@@ -1,7 +1,7 @@
 """Callbacks: everything that happens between two train steps.
 
-The order matters and is fixed in `assembly/callbacks.py`: guard, evaluation, video, alerts, log, debug mode, those of
-the user, checkpoint, progress.
+The order matters and is fixed in `assembly/running/callbacks.py`: guard, evaluation, video, alerts, log, debug mode,
+those of the user, checkpoint, progress.
 
 Triggers are functions of progress before and after a step, so there is no trigger state to lose.
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rl_training.assembly.exporting import ExportReport
+from rl_training.assembly.saved.exporting import ExportReport
 from rl_training.eval import evaluate, load
 from rl_training.runs.directory import RunDir
 from rl_training.runs.names import readable_errors

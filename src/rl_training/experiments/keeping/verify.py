@@ -18,7 +18,8 @@ from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
 from rl_training.assembly.environments import EnvFn, need_env_fn
 from rl_training.assembly.remote import inline_pool
-from rl_training.assembly.user_parts import user_parts
+from rl_training.assembly.running.user_parts import user_parts
+from rl_training.assembly.running.warm_start import warm_start
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.schema import TrainConfig
 from rl_training.experiments.keeping.run_comparison import (
@@ -42,7 +43,7 @@ from rl_training.runs.budgets import Leg, are_known, legs, read_budgets
 from rl_training.runs.directory import RunDir
 from rl_training.system.json_lines import Row, encode_row, read_rows, steps_of
 from rl_training.system.signals import StopSignals
-from rl_training.trainer import Start, execute, warm_start, with_budget
+from rl_training.trainer import Start, execute, with_budget
 from rl_training.training.callbacks import Callback
 from rl_training.training.loop import Report, Trainer
 from rl_training.types import RLTrainingError, RunError, TrustError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.assembly.user_parts import missing_objects
+from rl_training.assembly.running.user_parts import missing_objects
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.checkpointing.seal import ForeignCheckpointError, Seal, named
 from rl_training.checkpointing.verified_files import DamagedCheckpointError

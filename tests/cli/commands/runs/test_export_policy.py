@@ -12,7 +12,7 @@ import yaml
 
 from rl_training import load, train
 from rl_training.assembly.environments import eval_env_maker
-from rl_training.assembly.exporting import Playing, export_policy, graph_for_export, onnx_files
+from rl_training.assembly.saved.exporting import Playing, export_policy, graph_for_export, onnx_files
 from rl_training.cli import main
 from rl_training.export.check import ExportError
 from rl_training.export.onnx_file import onnx_bytes

@@ -1,8 +1,8 @@
-"""Callbacks, loggers and alert rules that a config names, built and checked before the run has a directory."""
+"""What a user gives: callbacks, loggers and alert rules, named or as objects; checked before a run has its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,22 @@ def user_parts(
             cfg.monitor, total_timesteps=cfg.training.budget, solved_at=solved_at(cfg, known=env_fn is None)
         ),
     )
+
+
+def split_callbacks(given: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Separate callback objects from what a config could hold: names and mappings."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ConfigError(f"callbacks: expected a list, such as callbacks=[MyCallback()], not {type(given).__name__}")
+    named = [item for item in given if isinstance(item, str | Mapping | PartConfig)]
+    return [item for item in given if not isinstance(item, str | Mapping | PartConfig)], named
+
+
+def check_env_fn(env_fn: Any) -> None:
+    """Refuse what cannot be called to make an environment."""
+    if not callable(env_fn):
+        raise ConfigError(
+            f"env_fn is a {type(env_fn).__name__}; give a function or class that makes an environment: env_fn=MyEnv"
+        )
 
 
 def object_name(item: Any) -> str:

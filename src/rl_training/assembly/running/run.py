@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from rl_training.assembly.callbacks import build_callbacks, speaks
 from rl_training.assembly.environments import EnvFn
-from rl_training.assembly.user_parts import UserParts
+from rl_training.assembly.running.callbacks import build_callbacks, speaks
+from rl_training.assembly.running.user_parts import UserParts
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.checkpointing.seal import SealCheck
 from rl_training.config.schema import TrainConfig

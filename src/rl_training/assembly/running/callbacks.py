@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rl_training.assembly.environments import EnvFn, eval_env_maker
 from rl_training.assembly.multi_agent.games import build_league
-from rl_training.assembly.user_parts import UserParts
+from rl_training.assembly.running.user_parts import UserParts
 from rl_training.config.loading import config_to_mapping
 from rl_training.config.schema import TrainConfig
 from rl_training.data.datasets.info import DatasetInfo

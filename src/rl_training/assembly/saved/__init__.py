@@ -1,0 +1,1 @@
+"""Saved policies: loading, using, recording, exporting."""
