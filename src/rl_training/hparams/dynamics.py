@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec
+from rl_training.hparams.schedules import Schedule
 from rl_training.hparams.world_models import Size, WorldModelHparams, supports_world_model
 
 
@@ -21,7 +22,7 @@ class DynamicsHparams(WorldModelHparams):
     """Sequences per update; for an ensemble, sequence_length times as many transitions for each member."""
     sequence_length: int = 32
     """Steps of each sequence."""
-    learning_rate: float = 1e-3
+    learning_rate: float | Schedule = 1e-3
     """Step size of the optimiser, LaProp."""
     warmup_updates: int = 100
     """Updates over which the step size rises linearly from 0."""

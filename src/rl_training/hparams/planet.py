@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import supports_bounded_box
+from rl_training.hparams.schedules import Schedule
 from rl_training.hparams.world_models import DynamicsConfig, ModelSize, Size, WorldModelHparams
 from rl_training.types import ConfigError
 
@@ -42,7 +43,7 @@ class PlaNetConfig(WorldModelHparams):
     """Nats of divergence per step below which nothing is learnt from it."""
     reward_scale: float = 10.0
     """Weight of the reward loss."""
-    learning_rate: float = 1e-3
+    learning_rate: float | Schedule = 1e-3
     """Step size of the optimiser, LaProp."""
     plan_horizon: int = 12
     """Steps that are planned ahead."""

@@ -13,6 +13,7 @@ from rl_training.hparams.off_policy import (
     has_mask,
     supports_bounded_box,
 )
+from rl_training.hparams.schedules import Schedule
 from rl_training.types import ConfigError, DiscreteSpec, SpaceSpec
 
 
@@ -150,7 +151,7 @@ class WorldModelHparams:
     """Nats of divergence per step below which nothing is learnt from it."""
     reward_scale: float = 1.0
     """Weight of the reward loss; PlaNet's is 10."""
-    learning_rate: float = 4e-5
+    learning_rate: float | Schedule = 4e-5
     """Step size of the optimiser, LaProp."""
     warmup_updates: int = 1000
     """Updates over which the step size rises linearly from 0."""

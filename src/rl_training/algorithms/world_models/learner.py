@@ -19,6 +19,7 @@ from rl_training.config.networks import refuse_beside_world_model
 from rl_training.data.sequence import arrivals
 from rl_training.guards import Held, gradient_suspects
 from rl_training.hparams.off_policy import ReplaySchedule, SequenceOptions
+from rl_training.hparams.schedules import value_at
 from rl_training.hparams.world_models import WorldModelHparams
 from rl_training.models.laprop import LaProp, warmed_up
 from rl_training.models.networks import as_tensors, load_module_state, module_state
@@ -109,7 +110,9 @@ class WorldModelLearner:
         norm = self.optimizer.grad_norm()
         if self.ctx.guard.every_step(self.ctx.device):
             self.ctx.guard.check_gradients(norm, lambda: gradient_suspects(self.held(losses)), loss.detach())
-        self.optimizer.step(warmed_up(self.step_size[0], self.updates, self.step_size[1]))
+        learning_rate, warmup_updates = self.step_size
+        rate = value_at(learning_rate, self.ctx.fraction)
+        self.optimizer.step(warmed_up(rate, self.updates, warmup_updates))
         self.updates += 1
         return norm
 

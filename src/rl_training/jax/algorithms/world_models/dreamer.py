@@ -31,6 +31,7 @@ from rl_training.jax.models.optimization import global_norm
 from rl_training.jax.models.world_models.layers import normed_mlp, normed_mlp_init, part
 from rl_training.jax.models.world_models.two_hot import two_hot_loss, two_hot_mean
 from rl_training.jax.numerics.return_scale import return_scale
+from rl_training.jax.traced_hparams import scheduled
 from rl_training.jax.types import Batch, Hyper, JaxAlgorithm, Metrics, Noise
 
 __all__ = ["HYPER", "SPEC", "DreamerConfig", "dreamer"]
@@ -226,7 +227,8 @@ class Dreamer:
 
     def learn(self, state: State, batch: Batch, env_steps: Any, key: Any) -> tuple[State, Metrics]:
         steps = self.prepare(batch)
-        return self.update(state, steps, self.draw(key, *steps.rewards.shape))
+        noise = self.draw(key, *steps.rewards.shape)
+        return self.update(state, steps, noise, scheduled(self.hp, "learning_rate", state.hyper, env_steps))
 
     def prepare(self, batch: Batch) -> Arrivals:
         """Sampled sequences of rows as arrivals, time first."""
@@ -250,8 +252,8 @@ class Dreamer:
         actions = numbers[ends[1] :] if uniform else draw(self.actions.noise, action_key, (horizon, count))
         return UpdateNoise(observed.reshape(shapes[0]), actions.reshape(shapes[2]), imagined.reshape(shapes[1]))
 
-    def update(self, state: State, steps: Arrivals, noise: UpdateNoise) -> tuple[State, Metrics]:
-        """One step of all networks; then the slow critic follows."""
+    def update(self, state: State, steps: Arrivals, noise: UpdateNoise, learning_rate: Any) -> tuple[State, Metrics]:
+        """One step of all networks, of `learning_rate` once it is warmed up; then the slow critic follows."""
         hyper, trained = state.hyper, Trained(*state.params, state.networks["critic"])
 
         def total(trained: Trained) -> tuple[Any, tuple[Any, Metrics]]:
@@ -262,8 +264,8 @@ class Dreamer:
         grads, (scale, metrics) = jax.grad(total, has_aux=True)(trained)
         warmup, done = hyper["warmup_updates"], state.optimizer.steps.astype(jnp.float32)
         share = jnp.where(warmup > 0.0, jnp.minimum(1.0, done / jnp.maximum(warmup, 1e-9)), 1.0)
-        rate = hyper["learning_rate"] * share
-        moved, moments = laprop(trained, grads, state.optimizer, learning_rate=rate, agc=hyper["agc"])
+        step_size = learning_rate * share
+        moved, moments = laprop(trained, grads, state.optimizer, learning_rate=step_size, agc=hyper["agc"])
         slow = following(state.targets["critic"], moved.critic, hyper["slow_rate"])
         params, critics = PolicyNetworks(moved.model, moved.actor), {"critic": moved.critic}
         state = state._replace(
