@@ -8,6 +8,7 @@ import image_cases
 import numpy as np
 import pytest
 import torch
+from sampling import sampled
 
 from rl_training.algorithms.ppo import ReferenceKernel
 from rl_training.algorithms.rnd import (
@@ -204,7 +205,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize("case", sampled(RUNS, ("vector", "memory")))
 def test_runs_are_deterministic_finite_and_resume_bit_by_bit(case: str) -> None:
     env_id, sections = RUNS[case]
     given = config()

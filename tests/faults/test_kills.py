@@ -25,6 +25,7 @@ from fault_runs import (
     the_run,
     wait_until,
 )
+from sampling import sampled
 
 from rl_training.config.schema import builtin_spec
 from rl_training.hparams.off_policy import BLOCK_ENV_STEPS
@@ -176,7 +177,7 @@ def world_model_settings(algo: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("algo", OTHERS)
+@pytest.mark.parametrize("algo", sampled(OTHERS, ("dqn", "impala", "mbpo", "dreamer")))
 def test_every_other_algorithm(shell: Shell, folder: Path, algo: str) -> None:
     settings = other_settings(algo)
     shell.run(folder, ["train", *settings, f"--output_dir={folder}/whole", "--checkpoint.keep_last=9"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import image_cases
-import pytest
 from state_hashes import state_hash
 
 from rl_training.assembly.build import build_trainer
@@ -50,11 +48,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 FEW = ("ppo", "a2c", "dqn", "sac")
 OFTEN = (*FEW, "ppo-memory", "dqn-memory")
-
-
-def sampled(cases: Iterable[str]) -> list[Any]:
-    """All of them; those outside `OFTEN` are slow tests."""
-    return [case if case in OFTEN else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 def mapping(case: str, **sections: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
-from overlap_cases import CASES, FEW, hashes, mapping, sampled, state_hash, trainer
+from overlap_cases import CASES, FEW, OFTEN, hashes, mapping, state_hash, trainer
+from sampling import sampled
 
 from rl_training.algorithms.ppo import PPO
 from rl_training.assembly.devices import pinned_threads
@@ -77,7 +78,7 @@ def trained(case: str, thread: Any = None, steps: int = STEPS, **sections: Any) 
 # -- the order in which things happen does not matter -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", sampled(CASES))
+@pytest.mark.parametrize("case", sampled(CASES, OFTEN))
 def test_whichever_side_is_faster_the_numbers_are_the_same(case: str) -> None:
     """All of the collecting before the learning, all of it after, and as the threads happen to run."""
     threaded = trained(case)

@@ -12,7 +12,8 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from overlap_cases import CASES, hashes, mapping, sampled, state_hash, trainer
+from overlap_cases import CASES, OFTEN, hashes, mapping, state_hash, trainer
+from sampling import sampled
 
 from rl_training import Callback
 from rl_training.algorithms.ppo import PPO
@@ -152,7 +153,7 @@ RESUMED = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(RESUMED))
+@pytest.mark.parametrize("name", sampled(RESUMED, OFTEN))
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, name: str) -> None:
     """Stopped twice, once before learning from the second rollout, once later; evaluated on the way."""
     case = name.removesuffix("-workers")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from group_cases import tiny
+from sampling import sampled
 
 import rl_training
 from rl_training.checkpointing.manager import CheckpointManager
@@ -75,12 +76,11 @@ def quickly_compiled() -> Iterator[None]:
 ONLINE = [algo for algo in algorithms.names() if builtin_spec(algo).kind != "offline"]
 """Offline runs are verified in tests/training/offline/test_offline.py."""
 CASES = [(algo, "torch" if builtin_spec(algo).build is not None else "jax") for algo in ONLINE]
+CASES += [("ppo", "jax"), ("sac", "jax"), ("dreamer", "jax")]
+OFTEN = [*((algo, "torch") for algo in ("random", "ppo", "sac", "dreamer", "ippo")), ("ppo", "jax")]
 
 
-SLOW_DREAMER = pytest.param("dreamer", "jax", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("algo", "backend"), [*CASES, ("ppo", "jax"), ("sac", "jax"), SLOW_DREAMER])
+@pytest.mark.parametrize(("algo", "backend"), sampled(CASES, OFTEN))
 def test_every_algorithm_comes_out_the_same_again_and_one_bit_is_noticed(
     algo: str, backend: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sampling import sampled
 
 import rl_training
 from rl_training.assembly.build import build_trainer
@@ -61,7 +62,7 @@ def uninterrupted(lane: str) -> Any:
     return trainer
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", sampled(LANES, ("compiled",)))
 def test_a_run_goes_on_bit_for_bit(lane: str, tmp_path: Path) -> None:
     """Through files: stopped in the middle of open episodes, with latents in the ring and in the carry."""
     whole = uninterrupted(lane)

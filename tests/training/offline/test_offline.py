@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from offline_runs import TINY, assert_same, offline
+from sampling import sampled
 
 from rl_training import resume
 from rl_training.checkpointing.manager import CheckpointManager
@@ -25,7 +26,7 @@ from rl_training.training.offline.recording import Amount
 from rl_training.types import CheckpointError, RLTrainingError
 
 
-@pytest.mark.parametrize("algo", TINY)
+@pytest.mark.parametrize("algo", sampled(TINY, ("bc", "iql", "dt")))
 def test_a_run_counts_updates_and_resumes_exactly(algo: str, random_pendulum: Path, tmp_path: Path) -> None:
     settings = {"total_updates": 600, "num_eval_episodes": 1, "checkpoint_frequency": 256}
     common: dict[str, Any] = {"training": settings, "env": {"normalize_obs": True}}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from offline_runs import SMALL, TINY, assert_same, offline
+from sampling import sampled
 
 from rl_training import resume, train
 from rl_training.assembly.build import build_trainer
@@ -41,7 +42,7 @@ def pretrained(algo: str, dataset: Path, output_dir: Path, **fields: Any) -> Any
     return offline(algo, dataset, output_dir, training={"total_updates": 64, "num_eval_episodes": 0}, **fields)
 
 
-@pytest.mark.parametrize("algo", ONLINE)
+@pytest.mark.parametrize("algo", sampled(ONLINE, ("td3_bc", "cql")))
 def test_networks_optimisers_and_normaliser_come_along(algo: str, random_pendulum: Path, tmp_path: Path) -> None:
     first = pretrained(algo, random_pendulum, tmp_path)
     cfg = config(algo, random_pendulum, tmp_path, seed=1)

@@ -184,7 +184,7 @@ def compared(case: str) -> Pair:
 
         trained = Trained(*state.params, state.networks["critic"])
         grads, losses_of = jax.jacrev(losses, has_aux=True)(trained)
-        return losses_of, grads, parts.update(state, steps, noise)
+        return losses_of, grads, parts.update(state, steps, noise, state.hyper["learning_rate"])
 
     with jax.enable_x64(True):
         given = exact(noise) if twin.hp.dynamics is GAUSSIAN else noise
