@@ -12,6 +12,7 @@ from dreamer_cases import IMAGE, B, T, box, rows, small
 from rl_training.algorithms.world_models.dreamer import Dreamer
 from rl_training.build_context import BuildContext
 from rl_training.hparams.dreamer import DreamerConfig
+from rl_training.hparams.schedules import Schedule
 from rl_training.hparams.world_models import SIZES, DynamicsConfig, ModelSize, supports_world_model
 from rl_training.types import BoxSpec, ConfigError, DictSpec, DiscreteSpec, MultiDiscreteSpec, SpaceSpec
 
@@ -325,6 +326,21 @@ def test_a_model_learns_to_predict_a_fixed_batch() -> None:
         last = dreamer.update(batch).metrics
     for name in ("reconstruction_loss", "reward_loss", "continue_loss"):
         assert float(last[name]) < 0.5 * float(first[name]), name
+
+
+def test_the_learning_rate_follows_its_schedule() -> None:
+    """The step is proportional to the rate: half of it in the middle of a linear schedule to 0, none at the end."""
+
+    def step(progress: float) -> torch.Tensor:
+        dreamer = small(learning_rate=Schedule("linear", 1e-3, 0.0), warmup_updates=0)
+        dreamer.ctx.progress.env_steps = round(progress * dreamer.ctx.total_timesteps)
+        before = dreamer.parameters.values.clone()
+        dreamer.update(rows(dreamer))
+        return dreamer.parameters.values - before
+
+    assert float(step(0.0).abs().max()) > 1e-4
+    torch.testing.assert_close(step(0.5), 0.5 * step(0.0), rtol=1e-3, atol=1e-7)
+    assert not step(1.0).any()
 
 
 def test_what_does_not_fit_is_refused_in_one_sentence() -> None:

@@ -24,6 +24,8 @@ ENV_FRAMES = "env_frames"
 
 def learner_view(rewards: Array, terminated: Array, infos: dict[str, Any]) -> tuple[Array, Array]:
     """Rewards and terminations (N,) as the learner is to see them; the same arrays where the infos say nothing."""
+    if not infos:  # most steps of most environments
+        return rewards, terminated
     for rows in _with_final(infos):
         if LEARNING_REWARD in rows:
             rewards = np.where(rows[f"_{LEARNING_REWARD}"], rows[LEARNING_REWARD], rewards)
@@ -34,6 +36,8 @@ def learner_view(rewards: Array, terminated: Array, infos: dict[str, Any]) -> tu
 
 def frames_of(infos: dict[str, Any]) -> int:
     """Frames that a step of all environments took; 0 where they do not report it."""
+    if not infos:
+        return 0
     return sum(int(np.sum(rows[ENV_FRAMES])) for rows in _with_final(infos) if ENV_FRAMES in rows)
 
 

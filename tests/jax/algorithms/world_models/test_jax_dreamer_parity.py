@@ -22,6 +22,7 @@ from dreamer_cases import IMAGE, B, T, box, rows, small, small_config
 from rl_training.algorithms.world_models.dreamer import Dreamer as TorchDreamer
 from rl_training.build_context import BuildContext
 from rl_training.hparams.dreamer import SPEC, DreamerConfig
+from rl_training.hparams.schedules import Schedule
 from rl_training.hparams.world_models import DynamicsConfig
 from rl_training.jax.algorithms.world_models.dreamer import Trained, UpdateNoise
 from rl_training.jax.host import HostAlgorithm, build_agent
@@ -370,6 +371,24 @@ def test_parameter_counts_on_walker(size: Any, count: int) -> None:
     state = agent_for(box(24), box(6), DreamerConfig(size=size)).state
     leaves = jax.tree.leaves((state.params, state.networks))
     assert sum(leaf.size for leaf in leaves) == count
+
+
+@SLOW
+def test_the_learning_rate_follows_its_schedule() -> None:
+    """The step is proportional to the rate: half of it in the middle of a linear schedule to 0, none at the end."""
+    twin = small()
+    given = small_config(learning_rate=Schedule("linear", 1e-3, 0.0), warmup_updates=0)
+    agent = build_agent(replace(twin.ctx, progress=Progress()), SPEC, given)
+    learn, batch, total = jax.jit(agent.functions.learn), rows(twin), twin.ctx.total_timesteps
+
+    def step(progress: float) -> Array:
+        state, _ = learn(agent.state, batch, progress * total, jax.random.PRNGKey(0))
+        moved = jax.tree.map(lambda new, old: np.ravel(new - old), state.params, agent.state.params)
+        return np.concatenate(jax.tree.leaves(moved))
+
+    assert np.abs(step(0.0)).max() > 1e-4
+    np.testing.assert_allclose(step(0.5), 0.5 * step(0.0), rtol=1e-3, atol=1e-7)
+    assert not step(1.0).any()
 
 
 def test_what_does_not_fit_is_refused_as_in_torch() -> None:
