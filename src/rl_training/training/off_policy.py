@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Protocol, cast
 
 from rl_training.data.given_rows import given_rows
@@ -100,8 +101,9 @@ class OffPolicyTrainer(HostTrainer):
             stats = self.collector.collect(1, self.sink, policy)
             self.progress.advance(env_steps=stats.env_steps, episodes=len(stats.episodes))
             totals.add(stats)
-            with self.clock.measure("learning"):
-                learnt += [self.learn() for _ in range(self.schedule.owed(before, self.progress.env_steps))]
+            began = perf_counter()
+            learnt += [self.learn() for _ in range(self.schedule.owed(before, self.progress.env_steps))]
+            self.clock.seconds["learning"] += perf_counter() - began
             if self.is_enough(self.progress):
                 break
         if self.sink.block is not None:
