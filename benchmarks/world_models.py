@@ -62,7 +62,7 @@ TASKS = {
     "cartpole": Task("dreamer/cartpole", "every seed >= 475", JAX),
     "cue_memory": Task("dreamer/cue_memory", "every seed >= 0.95", JAX),
     "pendulum": Task("dreamer/pendulum", "every seed >= -200", JAX),
-    "catch_pixels": Task("dreamer/catch_pixels", "every seed >= 0.9", JAX),
+    "catch_pixels": Task("dreamer/catch_pixels", "every seed >= 0.9"),
     "cartpole_balance": Task(
         "dreamer/dmc_cartpole_balance", "mean >= 821", JAX, episodes=10, stochastic=True, frames_per_step=2
     ),
