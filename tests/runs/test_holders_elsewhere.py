@@ -16,10 +16,11 @@ import pytest
 from group_cases import tiny
 
 import rl_training
-from rl_training.runs import heartbeat, holder, index
+from rl_training.runs import heartbeat, holder
 from rl_training.runs.directory import RunDir
 from rl_training.runs.holder import LIMIT_SECONDS, LIMIT_WITHOUT_FLOCK, LOST_VARIABLE, living_holder, read_holder
 from rl_training.runs.lock import RunLock, TakenOverError
+from rl_training.runs.row import describe
 from rl_training.system.atomic_io import atomic_write
 from rl_training.system.json_lines import AppendFile
 from rl_training.types import RunError
@@ -164,9 +165,9 @@ def test_the_dead_host_in_a_listing(tmp_path: Path) -> None:
     run = RunDir.create(cfg)
     record = {"pid": 5, "host": "far", "started": 1.0, "token": "t"}
     (run.path / ".lock").write_text(json.dumps(record))
-    assert index.describe(run.path)["status"] == "running"
+    assert describe(run.path)["status"] == "running"
     make_silent(run.path / ".lock", LIMIT_SECONDS + 1)
-    assert index.describe(run.path)["status"] == "killed"
+    assert describe(run.path)["status"] == "killed"
     assert run.holder() is None
 
 

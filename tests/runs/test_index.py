@@ -23,7 +23,8 @@ import rl_training
 from rl_training.config.loading import parse_config
 from rl_training.runs import index
 from rl_training.runs.directory import RunDir
-from rl_training.runs.index import FILE, RunIndex, all_rows, describe, record, scan
+from rl_training.runs.index import FILE, RunIndex, all_rows, record
+from rl_training.runs.row import describe, scan
 
 pytestmark = pytest.mark.usefixtures("registrations")
 
@@ -350,7 +351,8 @@ def test_nothing_is_made_where_there_is_nothing(tmp_path: Path) -> None:
 WRITE = """
 import sys
 from pathlib import Path
-from rl_training.runs.index import COLUMNS, RunIndex
+from rl_training.runs.index import RunIndex
+from rl_training.runs.row import COLUMNS
 index, host = RunIndex(sys.argv[1], timeout=60.0), sys.argv[2]
 for number in range(int(sys.argv[3])):
     index.put([{**dict.fromkeys(COLUMNS), "directory": f"{host}-{number}", "status": "finished", "tags": []}])

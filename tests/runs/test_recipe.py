@@ -12,8 +12,9 @@ from run_cases import fake_run
 from rl_training.config.fields import field_docs
 from rl_training.config.loading import config_to_mapping
 from rl_training.config.schema import TrainConfig
-from rl_training.runs.index import COLUMNS, FILE, RunIndex, all_rows, record
+from rl_training.runs.index import FILE, RunIndex, all_rows, record
 from rl_training.runs.recipe import LEFT_OUT, recipe_sha256
+from rl_training.runs.row import COLUMNS
 
 
 def tree(**changes: object) -> dict[str, object]:

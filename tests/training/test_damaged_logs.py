@@ -17,7 +17,7 @@ from rl_training.experiments.keeping.cleanup import last_metrics
 from rl_training.experiments.keeping.watch import watch
 from rl_training.experiments.launching.progress import latest_progress
 from rl_training.runs.directory import RunDir, metrics_sha256
-from rl_training.runs.index import describe
+from rl_training.runs.row import describe
 from rl_training.system.json_lines import plain_row, read_rows
 from rl_training.training.summary import last_values
 

@@ -17,9 +17,10 @@ from rl_training.dashboard.pages.run import text_end
 from rl_training.dashboard.reading.tables import RunRef, RunTable
 from rl_training.experiments.keeping.cleanup import clean, removable_bytes
 from rl_training.experiments.keeping.tracker import add_tags, set_notes
-from rl_training.runs import index
 from rl_training.runs.directory import RunDir
+from rl_training.runs.index import record
 from rl_training.runs.lock import read_holder
+from rl_training.runs.row import describe
 from rl_training.types import RunError
 
 EARLY_SECONDS = 3.0
@@ -82,7 +83,7 @@ class Actions:
         holder = run.holder()
         if holder is not None:
             raise RunError(f"run '{ref.key}' is in use by process {holder.pid} on {holder.host}")
-        status = index.describe(ref.path, config=False)["status"]  # the table may not know yet that it was killed
+        status = describe(ref.path, config=False)["status"]  # the table may not know yet that it was killed
         if status not in RESUMABLE:
             raise RunError(f"run '{ref.key}' is {status}; a run that was stopped, killed or failed can go on")
         with run.to_run():
@@ -145,7 +146,7 @@ class Actions:
         self.started = [one for one in self.started if one.poll() is None]
 
     def _recorded(self, ref: RunRef) -> None:
-        index.record(ref.path)
+        record(ref.path)
         self.table.touch(ref)
 
 

@@ -23,7 +23,8 @@ from rl_training.dashboard.reading.curves import AXES
 from rl_training.dashboard.reading.log_columns import STEPS
 from rl_training.dashboard.reading.tables import RunRef, RunTable
 from rl_training.dashboard.text import encoded
-from rl_training.runs.index import REWARDS, describe, record
+from rl_training.runs.index import record
+from rl_training.runs.row import REWARDS, describe
 from rl_training.system.json_lines import Row, number_of, parse_row, tail_rows
 from rl_training.types import RLTrainingError
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.dashboard.settings import Settings, is_loopback
-from rl_training.runs.finding import names_in
-from rl_training.runs.index import FILE, OTHER_FOLDERS
+from rl_training.runs.index import FILE
+from rl_training.runs.names import names_in
+from rl_training.runs.row import OTHER_FOLDERS
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:

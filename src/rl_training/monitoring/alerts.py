@@ -26,7 +26,7 @@ from rl_training.logging.progress_display import Display
 from rl_training.monitoring.alert_hooks import AlertHook
 from rl_training.monitoring.progress_rule import RETURNS, WINDOW, no_progress
 from rl_training.registry import check_call, import_attr
-from rl_training.runs.index import REWARDS
+from rl_training.runs.row import REWARDS
 from rl_training.system.error_text import describe
 from rl_training.system.json_lines import Row, plain_row, steps_of
 from rl_training.training.callbacks import Callback

@@ -21,9 +21,8 @@ from rl_training.config.schema import TrainConfig
 from rl_training.config.yaml_reader import dump_mapping
 from rl_training.runs import index
 from rl_training.runs.description import SEAL, git_facts, public_config, public_sha256, run_info, timestamp
-from rl_training.runs.finding import DirectoryKind
 from rl_training.runs.lock import Holder, Lost, RunLock, living_holder
-from rl_training.runs.names import claim_directory, claim_exactly, env_fn_of, name_part, readable_errors
+from rl_training.runs.names import DirectoryKind, claim_directory, claim_exactly, env_fn_of, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig
 from rl_training.system.atomic_io import atomic_write, fsync_dir, remove_leftovers

@@ -20,16 +20,12 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rl_training.runs.holder import living_holder
 from rl_training.runs.names import INDEX
 from rl_training.runs.recipe import recipe_sha256
+from rl_training.runs.row import COLUMNS, LARGE, UNSETTLED, Row, by_age, describe, described, directories, scan
 from rl_training.system.atomic_io import disk_state, temporary_path
 from rl_training.system.file_systems import is_network
-from rl_training.system.json_lines import tail_rows
-from rl_training.types import RLTrainingError, RunError
-
-Row = dict[str, Any]
-"""One run: every column of `COLUMNS` by name; `tags` is a list, `results` and `config` are mappings."""
+from rl_training.types import RLTrainingError
 
 FILE = INDEX
 INDEX_VARIABLE = "RL_TRAINING_INDEX"
@@ -37,46 +33,10 @@ INDEX_VARIABLE = "RL_TRAINING_INDEX"
 SCHEMA = 1
 RUN_SECONDS = 5.0
 """How long a run waits for the database lock; then it warns and continues."""
-COLUMNS = {
-    "directory": "TEXT PRIMARY KEY",
-    "id": "TEXT",
-    "name": "TEXT",
-    "status": "TEXT",
-    "algorithm": "TEXT",
-    "environment": "TEXT",
-    "seed": "INTEGER",
-    "tags": "TEXT",
-    "group": "TEXT",
-    "sweep": "TEXT",
-    "parent": "TEXT",
-    "started": "TEXT",
-    "ended": "TEXT",
-    "exit_code": "INTEGER",
-    "git": "TEXT",
-    "dirty": "INTEGER",
-    "config_sha256": "TEXT",
-    "recipe_sha256": "TEXT",
-    "notes": "TEXT",
-    "env_steps": "INTEGER",
-    "reward": "REAL",
-    "loss": "REAL",
-    "seconds": "REAL",
-    "cleaned": "TEXT",
-    "results": "TEXT",
-    "config": "TEXT",
-}
-LARGE = ("results", "config")
-"""Columns that are read only on request."""
 FROM_CONFIG = ("recipe_sha256", "config")
 """Columns that are derived from the config alone; a row without them keeps the stored ones."""
 STATE = tuple(name for name in COLUMNS if name not in FROM_CONFIG)
 """Columns that may change during a run."""
-REWARDS = ("eval/return_mean", "rollout/return_mean")
-"""The metrics behind `reward`: the first of these that a run has."""
-UNSETTLED = ("running", "killed")
-"""States that may have changed since the row was written: a killed run cannot update it, and may be resumed."""
-OTHER_FOLDERS = ("groups", "sweeps", "archives")
-"""Folders of an output directory that are not runs."""
 
 
 class RunIndex:
@@ -150,7 +110,7 @@ class RunIndex:
             self.refresh()
             return self.rows(large=wanted)
         if not self.path.exists():
-            return _by_age(scan(self.output_dir, config="config" in wanted))
+            return by_age(scan(self.output_dir, config="config" in wanted))
         changed, gone = self._changes()
         merged = {row["directory"]: row for row in self.rows(large=wanted) if row["directory"] not in gone}
         left_out = [name for name in LARGE if name not in wanted]
@@ -158,7 +118,7 @@ class RunIndex:
             config = row["config"] if row["config"] is not None else merged.get(row["directory"], {}).get("config")
             fresh = {**row, "config": config or {}}
             merged[row["directory"]] = {name: value for name, value in fresh.items() if name not in left_out}
-        return _by_age(merged.values())
+        return by_age(merged.values())
 
     def _changes(self) -> tuple[list[Row], set[str]]:
         """Rows that differ from the stored ones, and the names of directories that are gone."""
@@ -168,9 +128,9 @@ class RunIndex:
             names = ", ".join(f'"{name}"' if name in stored else "NULL" for name in STATE)
             query = f"SELECT {names} FROM runs WHERE status IN {UNSETTLED}"
             unsettled = {values[0]: values for values in connection.execute(query)}
-        present = _directories(self.output_dir)
-        changed = _described(self.output_dir, [name for name in present if name not in known])
-        for row in _described(self.output_dir, [name for name in present if name in unsettled], config=False):
+        present = directories(self.output_dir)
+        changed = described(self.output_dir, [name for name in present if name not in known])
+        for row in described(self.output_dir, [name for name in present if name in unsettled], config=False):
             if tuple(_encoded(row)[name] for name in STATE) != unsettled[row["directory"]]:
                 changed.append(row)
         return changed, known - set(present)
@@ -290,7 +250,7 @@ def record(run: Path) -> None:
 def record_all(output_dir: Path, runs: Sequence[Path]) -> None:
     """Write the rows of several runs in one transaction, for a parent whose members do not; a folder that is not a run
     yet is left out."""
-    _store(output_dir, lambda: _described(output_dir, [run.name for run in runs]))
+    _store(output_dir, lambda: described(output_dir, [run.name for run in runs]))
 
 
 def _store(output_dir: Path, rows: Callable[[], list[Row]]) -> None:
@@ -308,121 +268,16 @@ def _store(output_dir: Path, rows: Callable[[], list[Row]]) -> None:
 def all_rows(output_dir: str | Path, *, large: Iterable[str] = ()) -> tuple[list[Row], str | None]:
     """Every run of an output directory, oldest first, and a note if the index could not be used."""
     index = RunIndex(output_dir)
-    if not index.path.exists() and not _directories(index.output_dir):
+    if not index.path.exists() and not directories(index.output_dir):
         return [], None
     try:
         return index.current_rows(large=large), None
     except (sqlite3.Error, OSError) as error:
-        rows = _by_age(scan(index.output_dir, config="config" in set(large)))
+        rows = by_age(scan(index.output_dir, config="config" in set(large)))
         state = disk_state(index.output_dir)
         cure = "" if state else "; `rl index rebuild` repairs it"
         why = f"the index '{index.path}' cannot be used ({state or error})"
         return rows, f"{why}; read the run directories instead{cure}"
-
-
-def _by_age(rows: Iterable[Row]) -> list[Row]:
-    """Rows in the order of the index: oldest first."""
-    return sorted(rows, key=lambda row: (row["started"] or "", row["directory"]))
-
-
-def scan(output_dir: Path, *, config: bool) -> list[Row]:
-    """A row for every run directory, read from the directories."""
-    return _described(output_dir, _directories(output_dir), config=config)
-
-
-def describe(run: Path, *, config: bool = True) -> Row:
-    """The row of a run, read from its directory; RunError if that is not a run."""
-    from rl_training.runs.directory import RunDir
-
-    info = RunDir(run).info()
-    status = _status(run, info.get("status"))
-    results = _results(run, is_over=status in ("finished", "stopped"))
-    tree = _config(run) if config or "algo" not in info else {}
-    facts = {**tree, **info}  # runs of older versions have algo, env_id, ... only in their config
-    git = info.get("git")
-    row: Row = {
-        "directory": run.name,
-        "status": status,
-        "algorithm": facts.get("algo"),
-        "environment": facts.get("env_id"),
-        "tags": [tag for tag in _listed(facts.get("tags")) if isinstance(tag, str)],
-        "git": git.get("commit") if isinstance(git, dict) else None,
-        "dirty": git.get("dirty") if isinstance(git, dict) else None,
-        "env_steps": results.get("env_steps"),
-        "reward": next((results[name] for name in REWARDS if results.get(name) is not None), None),
-        "loss": results.get("train/loss"),
-        "seconds": results.get("time/elapsed_seconds"),
-        "recipe_sha256": recipe_sha256(tree) if config else None,
-        "results": results,
-        "config": tree if config else None,
-    }
-    return {name: _typed(row.get(name, facts.get(name)), kind) for name, kind in COLUMNS.items()}
-
-
-# -- one row ----------------------------------------------------------------------------------------------------------
-
-
-def _directories(output_dir: Path) -> list[str]:
-    """Names of the folders that may be runs; only `describe` can tell."""
-    try:
-        with os.scandir(output_dir) as entries:
-            names = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
-    except OSError:
-        return []
-    return sorted(name for name in names if name not in OTHER_FOLDERS)
-
-
-def _described(output_dir: Path, names: Iterable[str], *, config: bool = True) -> list[Row]:
-    rows = []
-    for name in names:
-        with suppress(RunError):  # not a run, or its run.json is damaged
-            rows.append(describe(output_dir / name, config=config))
-    return rows
-
-
-def _status(run: Path, status: Any) -> Any:
-    """The status of a run: one recorded as running that no process holds was killed."""
-    if status != "running":
-        return status
-    return "killed" if living_holder(run / ".lock") is None else "running"
-
-
-def _results(run: Path, *, is_over: bool) -> dict[str, Any]:
-    """The final metrics of a run, or the newest ones if it has not finished."""
-    found: dict[str, Any] = {}
-    with suppress(OSError, ValueError, RecursionError):
-        final = json.loads((run / "metrics.json").read_bytes())
-        found = final if isinstance(final, dict) else {}
-    for row in () if is_over else tail_rows(run / "logs" / "metrics.jsonl"):
-        found |= {name: value for name, value in row.items() if value is not None}
-    return found
-
-
-def _config(run: Path) -> dict[str, Any]:
-    from rl_training.config.yaml_reader import read_yaml
-    from rl_training.types import ConfigError
-
-    try:
-        return read_yaml(run / "configs" / "resolved.yaml")
-    except (OSError, ConfigError):
-        return {}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _typed(value: Any, kind: str) -> Any:
-    """A value converted to the type of its column, None if it has another one: files may contain anything."""
-    if kind == "REAL":
-        with suppress(OverflowError):  # an integer too large for a float
-            return float(value) if isinstance(value, int | float) else None
-        return None
-    if kind == "INTEGER":
-        return int(value) if isinstance(value, int) and abs(value) < 2**63 else None
-    if isinstance(value, dict | list):
-        return value
-    return value if isinstance(value, str) else None
 
 
 def _encoded(row: Mapping[str, Any]) -> Row:

@@ -1,4 +1,4 @@
-"""Names of run and group directories: creating a unique one, and finding one from what the user typed.
+"""Names of runs, groups and sweeps on disk: creating a unique one, and finding one from what the user typed.
 
 Only names and folders; their content belongs to `runs/directory.py` and `experiments/launching/groups.py`.
 """
@@ -6,10 +6,13 @@ Only names and folders; their content belongs to `runs/directory.py` and `experi
 from __future__ import annotations
 
 import errno
+import json
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -26,6 +29,7 @@ RESERVED = frozenset({"groups", "sweeps", "archives", "latest", "latest-group", 
 """Names that already have another meaning in an output directory or on the command line."""
 INDEX = "index.sqlite"
 """File name of the index of an output directory; SQLite adds `-wal`, `-shm` and `-journal` files."""
+LATEST = "latest"
 MAX_ATTEMPTS = 10_000
 _STAMP = re.compile(r"__(\d{8}-\d{6})(?:-(\d+))?$")
 
@@ -217,6 +221,55 @@ def pick(name: str, folders: Sequence[Path], given_names: Callable[[Path], Names
         raise RunError(f"'{name}' fits {len(matches)} {kind}s in '{where}' ({shown}); type more of the name")
     hint = did_you_mean(name, by_name) or f"; the latest is '{folders[-1].name}'"
     raise RunError(f"no {kind} '{name}' in '{where}'{hint}")
+
+
+@dataclass(frozen=True)
+class DirectoryKind:
+    """A kind of directory that a record file describes."""
+
+    name: str
+    """What messages call it: `run`, `group` or `sweep`."""
+    record: str
+    """The file that makes a directory one of this kind."""
+    advice: str
+    """What to do where a folder holds none."""
+    max_bytes: int
+    """Size above which a record is not read."""
+
+    def all_in(self, folder: Path) -> list[Path]:
+        """All directories of this kind in `folder`, oldest first by the stamp in their names."""
+        paths = [folder / name for name in names_in(folder) if (folder / name / self.record).is_file()]
+        return sorted(paths, key=lambda path: age(path, self.record))
+
+    def find(self, path: Path, folder: Path) -> Path:
+        """The directory in `folder` that was typed as `path`: its name, id, `name:`, a unique prefix, or `latest`."""
+        if len(path.parts) != 1:
+            near = did_you_mean(path.name, [found.name for found in self.all_in(path.parent)])
+            raise RunError(f"no {self.name} '{path}': there is no such directory{near}")
+        found = self.all_in(folder)
+        if not found:
+            raise RunError(f"no {self.name} '{path}': '{folder}' holds no {self.name}s; {self.advice}")
+        return found[-1] if str(path) == LATEST else pick(str(path), found, self.given_names, self.name)
+
+    def given_names(self, path: Path) -> Names:
+        """The names in a directory's record; empty where the record cannot be read."""
+        file = path / self.record
+        try:
+            record = json.loads(file.read_bytes()) if file.stat().st_size <= self.max_bytes else None
+        except (OSError, ValueError, RecursionError):
+            return Names()
+        if not isinstance(record, dict):
+            return Names()
+        name, id_ = record.get("name"), record.get("id")
+        return Names(name if isinstance(name, str) else None, id_ if isinstance(id_, str) else None)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names of the entries of a folder; empty where it cannot be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 @contextmanager

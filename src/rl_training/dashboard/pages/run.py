@@ -19,9 +19,9 @@ from rl_training.dashboard.security import confined
 from rl_training.experiments.keeping.filters import flat
 from rl_training.experiments.keeping.run_diff import differences, run_differences
 from rl_training.runs.directory import RunDir
-from rl_training.runs.index import UNSETTLED, describe
 from rl_training.runs.names import env_fn_of
 from rl_training.runs.redaction import Redactor
+from rl_training.runs.row import UNSETTLED, describe
 from rl_training.system.json_lines import first_bad_row, number_of, steps_of, tail_rows, whole_rows
 from rl_training.types import ConfigError, RLTrainingError, RunError
 

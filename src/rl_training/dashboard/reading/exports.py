@@ -16,8 +16,8 @@ from rl_training.dashboard.reading.columns import ColumnStore
 from rl_training.dashboard.reading.curves import Axis, read_points
 from rl_training.dashboard.reading.tables import RunRef, RunTable
 from rl_training.experiments.keeping.filters import flat
-from rl_training.runs.index import COLUMNS, LARGE
 from rl_training.runs.recipe import LEFT_OUT
+from rl_training.runs.row import COLUMNS, LARGE
 from rl_training.system.json_lines import number_of, tail_rows
 from rl_training.system.terminal_text import printable
 from rl_training.types import RunError

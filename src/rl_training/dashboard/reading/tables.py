@@ -20,9 +20,9 @@ from typing import Any
 
 from rl_training.dashboard.text import short
 from rl_training.experiments.keeping.filters import Filter, Key, check_keys, find_key, sorted_rows
-from rl_training.runs import index as run_index
-from rl_training.runs.index import LARGE, Row, RunIndex, describe, scan
+from rl_training.runs.index import FILE, RunIndex
 from rl_training.runs.recipe import recipe_sha256
+from rl_training.runs.row import LARGE, UNSETTLED, Row, describe, directories, scan
 from rl_training.system.terminal_text import printable
 from rl_training.types import RLTrainingError, RunError
 
@@ -107,7 +107,7 @@ class Root:
     def stat(self) -> tuple[Any, ...]:
         """Changes when a run was added or removed or any process wrote to the index."""
         found: list[Any] = []
-        for path in (self.path, self.path / run_index.FILE, self.path / f"{run_index.FILE}-wal"):
+        for path in (self.path, self.path / FILE, self.path / f"{FILE}-wal"):
             try:
                 state = os.stat(path)
                 found.append((state.st_mtime_ns, state.st_size, state.st_ino))
@@ -124,7 +124,7 @@ class Root:
                 0 if row["status"] == "running" else modified(self.path / row["directory"] / ".lock"),
             )
             for row in self.rows
-            if row["status"] in run_index.UNSETTLED
+            if row["status"] in UNSETTLED
         }
 
 
@@ -216,9 +216,9 @@ class RunTable:
         if not index.path.exists():
             return sorted(scan(root.path, config=True), key=lambda row: (row["started"] or "", row["directory"]))
         known = {row["directory"]: row for row in index.rows()}
-        present = set(run_index._directories(root.path))
-        rows = [row for name, row in known.items() if name in present and row["status"] not in run_index.UNSETTLED]
-        fresh = [name for name in present if name not in known or known[name]["status"] in run_index.UNSETTLED]
+        present = set(directories(root.path))
+        rows = [row for name, row in known.items() if name in present and row["status"] not in UNSETTLED]
+        fresh = [name for name in present if name not in known or known[name]["status"] in UNSETTLED]
         for name in fresh:
             with suppress(RunError):
                 rows.append({k: v for k, v in describe(root.path / name).items() if k not in LARGE})
@@ -376,7 +376,7 @@ class RunTable:
         rows = []
         for ref in refs:
             whole = found.get((ref.row["root"], ref.path.name))
-            if whole is None or whole["status"] in run_index.UNSETTLED or not whole["config"]:
+            if whole is None or whole["status"] in UNSETTLED or not whole["config"]:
                 with suppress(RunError):
                     whole = describe(ref.path)
             rows.append({**(whole or {**ref.row, "results": {}, "config": {}}), "root": ref.row["root"]})

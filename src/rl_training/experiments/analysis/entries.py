@@ -18,7 +18,8 @@ from rl_training.experiments.launching.groups import SeedGroup
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.sweeps import Sweep, find_runs
 from rl_training.runs.directory import RunDir
-from rl_training.runs.index import LARGE, Row, all_rows, describe
+from rl_training.runs.index import all_rows
+from rl_training.runs.row import LARGE, Row, describe
 from rl_training.system.terminal_text import readable
 from rl_training.types import RunError
 

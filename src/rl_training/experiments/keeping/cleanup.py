@@ -19,7 +19,7 @@ from typing import Any
 from rl_training.experiments.keeping.filters import find_key, sorted_rows
 from rl_training.runs import index
 from rl_training.runs.directory import CLOCK_KEYS, RunDir
-from rl_training.runs.index import Row
+from rl_training.runs.row import Row
 from rl_training.system.atomic_io import fault_point
 from rl_training.system.json_lines import read_rows
 from rl_training.types import RunError

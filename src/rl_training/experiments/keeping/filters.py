@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_training.config.expressions import Lookup, Predicate, parse_expression
 from rl_training.registry import did_you_mean
-from rl_training.runs.index import COLUMNS, Row
+from rl_training.runs.row import COLUMNS, Row
 from rl_training.types import ConfigError
 
 ALIASES = {

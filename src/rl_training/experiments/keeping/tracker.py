@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiments.keeping.filters import Filter, Key, check_keys, find_key, sorted_rows
-from rl_training.runs.index import LARGE, Row, RunIndex, all_rows, describe
+from rl_training.runs.index import RunIndex, all_rows
+from rl_training.runs.row import LARGE, Row, describe
 from rl_training.types import ConfigError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from rl_training.experiments.launching.group_display import GroupView, Row
 from rl_training.experiments.launching.progress import RunProgress
 from rl_training.runs.directory import RunDir
-from rl_training.runs.index import OTHER_FOLDERS, describe
+from rl_training.runs.row import OTHER_FOLDERS, describe
 from rl_training.system.file_systems import host_name
 from rl_training.system.json_lines import steps_of, tail_rows
 from rl_training.types import RLTrainingError, RunError

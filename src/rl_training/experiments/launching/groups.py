@@ -20,8 +20,15 @@ from rl_training.config.yaml_reader import dump_mapping
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.members import EXECUTOR, MAX_RECORD_BYTES, RunSet, set_or_run
 from rl_training.runs.directory import RunDir, public_config, public_sha256
-from rl_training.runs.finding import LATEST, DirectoryKind
-from rl_training.runs.names import check_name, claim_directory, name_part, parse_run_step, readable_errors
+from rl_training.runs.names import (
+    LATEST,
+    DirectoryKind,
+    check_name,
+    claim_directory,
+    name_part,
+    parse_run_step,
+    readable_errors,
+)
 from rl_training.runs.redaction import Redactor, with_secrets
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import RunError

@@ -25,9 +25,8 @@ from rl_training.config.schema import TrainConfig
 from rl_training.experiments.launching.member import Member, MemberJournal, compact, read_journal, record_text
 from rl_training.runs.description import public_sha256
 from rl_training.runs.directory import RunDir, run_name
-from rl_training.runs.finding import DirectoryKind, names_in
 from rl_training.runs.lock import Holder, Lost, RunLock
-from rl_training.runs.names import age, readable_errors, reserve
+from rl_training.runs.names import DirectoryKind, age, names_in, readable_errors, reserve
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig, seal_config
 from rl_training.seeding import MAX_SEED

@@ -33,8 +33,7 @@ from rl_training.experiments.launching.trial_configs import (
     with_values,
 )
 from rl_training.runs.directory import RunDir, public_sha256
-from rl_training.runs.finding import LATEST, DirectoryKind
-from rl_training.runs.names import check_name, claim_directory, name_part, readable_errors
+from rl_training.runs.names import LATEST, DirectoryKind, check_name, claim_directory, name_part, readable_errors
 from rl_training.runs.redaction import Redactor, restore
 from rl_training.runs.stored_config import StoredConfig
 from rl_training.system.atomic_io import atomic_write

@@ -33,8 +33,8 @@ from rl_training.experiments.launching.auto_tuner import (
 from rl_training.experiments.launching.group_runner import GroupRunner
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.sweeps import BASE, SEARCH, Sweep
-from rl_training.runs.index import REWARDS
 from rl_training.runs.names import readable_errors
+from rl_training.runs.row import REWARDS
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import ConfigError, RunError
 

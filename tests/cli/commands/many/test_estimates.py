@@ -14,8 +14,8 @@ from rl_training.assembly.remote import RunnerSetup, inline_pool
 from rl_training.cli import main
 from rl_training.config.loading import load_config
 from rl_training.data.storage import array_bytes
-from rl_training.runs.index import LARGE as LARGE_COLUMNS
 from rl_training.runs.index import RunIndex
+from rl_training.runs.row import LARGE as LARGE_COLUMNS
 from rl_training.system.memory_limits import Room
 from rl_training.training.remote.runner import Order
 

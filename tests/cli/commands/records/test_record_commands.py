@@ -14,7 +14,8 @@ import pytest
 import rl_training
 from rl_training.cli import main
 from rl_training.runs.directory import RunDir
-from rl_training.runs.index import COLUMNS, RunIndex
+from rl_training.runs.index import RunIndex
+from rl_training.runs.row import COLUMNS
 
 Captured = pytest.CaptureFixture[str]
 HOSTILE = [

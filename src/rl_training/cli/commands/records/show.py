@@ -26,7 +26,7 @@ class ShowOptions:
 
 def run(options: ShowOptions) -> int:
     from rl_training.runs.directory import RunDir
-    from rl_training.runs.index import describe
+    from rl_training.runs.row import describe
 
     found = find_target(options.target, options.output_dir)
     if not isinstance(found, RunDir):

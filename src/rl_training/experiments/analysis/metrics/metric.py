@@ -12,7 +12,7 @@ from rl_training.experiments.analysis.curves import Curve, read_curve
 from rl_training.experiments.analysis.entries import Run
 from rl_training.experiments.analysis.metrics.atari_scores import human_normalized
 from rl_training.experiments.keeping.filters import find_key
-from rl_training.runs.index import REWARDS
+from rl_training.runs.row import REWARDS
 from rl_training.types import Array, ConfigError
 
 HUMAN_NORMALIZED = "hns"

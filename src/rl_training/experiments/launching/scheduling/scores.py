@@ -13,7 +13,7 @@ from rl_training.config.searches.schedulers import SchedulerConfig
 from rl_training.experiments.keeping.filters import find_key
 from rl_training.experiments.launching.member import Member
 from rl_training.experiments.launching.sweeps import Sweep
-from rl_training.runs.index import REWARDS
+from rl_training.runs.row import REWARDS
 from rl_training.types import ConfigError, RunError
 
 
