@@ -1,6 +1,7 @@
 """Names of runs, groups and sweeps on disk: creating a unique one, and finding one from what the user typed.
 
-Only names and folders; their content belongs to `runs/directory.py` and `experiments/launching/groups.py`.
+Only names, folders and the names in their records; all other content belongs to `runs/directory.py` and
+`experiments/launching/groups.py`.
 """
 
 from __future__ import annotations

@@ -105,6 +105,7 @@ def directories(output_dir: Path) -> list[str]:
 
 
 def described(output_dir: Path, names: Iterable[str], *, config: bool = True) -> list[Row]:
+    """The rows of these folders of an output directory; those that are no runs are left out."""
     rows = []
     for name in names:
         with suppress(RunError):  # not a run, or its run.json is damaged

@@ -101,7 +101,7 @@ class OffPolicyTrainer(HostTrainer):
             stats = self.collector.collect(1, self.sink, policy)
             self.progress.advance(env_steps=stats.env_steps, episodes=len(stats.episodes))
             totals.add(stats)
-            began = perf_counter()
+            began = perf_counter()  # at every step, so without the context manager of `clock.measure`
             learnt += [self.learn() for _ in range(self.schedule.owed(before, self.progress.env_steps))]
             self.clock.seconds["learning"] += perf_counter() - began
             if self.is_enough(self.progress):
