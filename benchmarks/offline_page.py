@@ -1,4 +1,4 @@
-"""The section of docs/scores.md on offline learning, from the rows of `offline_scores.py`."""
+"""The sections of docs/scores.md on offline learning, one per task, from the rows of `offline_scores.py`."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from offline_tasks import GREEDY, PEER, SEEDS, TASKS, Task
 
 Rows = list[dict[str, Any]]
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data" / "offline_scores.jsonl"
-SETS = ("random", "medium", "medium-replay", "expert")
-GREEDY = ("medium-greedy", "expert-greedy")
-SEEDS = (0, 1, 2)
-PEER = "d3rlpy"
 GOAL = 60.0
-"""What IQL is to reach on medium-replay, as a mean of the last scores."""
+"""What IQL is to reach on Pendulum's medium-replay, as a mean of the last scores."""
 MARGIN = 5.0
 """How far below the peer a mean may be, in points of the score, unless the intervals overlap."""
 STUDENT = 4.303
 """97.5% quantile of Student's distribution for three seeds."""
+GREEDY_TEXT = (
+    "The two `greedy` sets are of the same policies without sampling: one action per state, and nothing on what others "
+    "lead to."
+)
 
 
 def read_rows(data: Path = DATA) -> Rows:
     """Finished runs; none where there is no file. ValueError where a set was recorded twice: its rows say nothing
     about each other."""
     rows: Rows = [json.loads(line) for line in data.read_text().splitlines()] if data.exists() else []
-    for which in (*SETS, *GREEDY):
-        digests = {row["data"] for row in rows if row["set"] == which}
-        if len(digests) > 1:
-            found = ", ".join(sorted(digests))
-            raise ValueError(f"'{data}' has rows of different datasets '{which}' ({found}): remove the older ones")
+    digests: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        digests.setdefault((row["task"], row["set"]), set()).add(row["data"])
+    for (task, which), found in digests.items():
+        if len(found) > 1:
+            names = ", ".join(sorted(found))
+            raise ValueError(f"'{data}' has rows of different datasets '{which}' of {task} ({names}): remove the older")
     return rows
 
 
@@ -54,11 +57,11 @@ def cell(found: Rows) -> str:
     return f"**{last:.0f}** ({best:.0f}): {every}"
 
 
-def table(rows: Rows) -> list[str]:
+def table(task: Task, rows: Rows) -> list[str]:
     """A row per algorithm and library, a column per dataset; greedy ones where there are any."""
-    sets = (*SETS, *(which for which in GREEDY if any(row["set"] == which for row in rows)))
+    sets = (*task.sets, *(which for which in GREEDY if any(row["set"] == which for row in rows)))
     lines = [f"| algorithm | by | {' | '.join(sets)} |", "|---" * (len(sets) + 2) + "|"]
-    for algo in dict.fromkeys(row["algo"] for row in rows):
+    for algo in task.algorithms:
         for by in ("rl_training", PEER):
             if any(row["algo"] == algo and who(row) == by for row in rows):
                 cells = " | ".join(cell(of(rows, algo, which, by)) for which in sets)
@@ -83,15 +86,15 @@ def is_below(ours: list[float], theirs: list[float]) -> bool:
     return bool(np.mean(ours) < np.mean(theirs) - MARGIN) and interval(ours)[1] < interval(theirs)[0]
 
 
-def verdict(rows: Rows) -> list[str]:
+def verdict(task: Task, rows: Rows) -> list[str]:
     """The goals, as far as their seeds are there."""
     lines = []
     found = [row["last"] for row in of(rows, "iql", "medium-replay", "rl_training")]
-    if len(found) >= len(SEEDS):
+    if task is TASKS["pendulum"] and len(found) >= len(SEEDS):
         reached = "reached" if np.mean(found) >= GOAL else "not reached"
         lines.append(f"IQL on medium-replay: {np.mean(found):.1f}. Goal, {GOAL:g} or more: {reached}.")
-    algos = dict.fromkeys(row["algo"] for row in rows)
-    both = {(a, s): pair for a in algos for s in SETS if (pair := means(rows, a, s)) is not None}
+    cells = [(algo, which) for algo in task.algorithms for which in task.sets]
+    both = {key: pair for key in cells if (pair := means(rows, *key)) is not None}
     if both:
         below = [f"`{a}` on {s}" for (a, s), pair in both.items() if is_below(*pair)]
         lines.append(
@@ -123,22 +126,28 @@ def peer_text(rows: Rows) -> list[str]:
 
 def section(rows: Rows) -> list[str]:
     """Lines of Markdown; none where there are no rows."""
-    if not rows:
-        return []
-    updates = max(row["updates"] for row in rows)
+    lines = []
+    for name, task in TASKS.items():
+        if found := [row for row in rows if row["task"] == name]:
+            lines += task_section(task, found)
+    return lines
+
+
+def task_section(task: Task, rows: Rows) -> list[str]:
+    """The table of a task, what its numbers are and what they should be."""
+    updates, width = max(row["updates"] for row in rows), task.hidden_dims[0]
+    has_greedy = any(row["set"] in GREEDY for row in rows)
     return [
-        "## Offline learning on Pendulum",
+        f"## Offline learning on {task.title}",
         "",
-        f"Normalised scores after {updates:,} updates of 64 × 64 networks (`benchmarks/offline_scores.py`): 0 is the",
-        "mean return of random actions, 100 that of the SAC policy that made the datasets. In each cell the mean of",
-        "the last scores, the mean of the best scores of a run in brackets, and the last score of every seed; 20",
-        "greedy episodes each. The datasets are `random` (uniform actions), `medium` (the policy halfway),",
-        "`medium-replay` (the replay rows of 1,000 steps later) and `expert` (the last policy), with sampled actions;",
-        "5,000 rows each, of the replay those that were stored. The two `greedy` sets are of the same policies without",
-        "sampling: one action per state, and nothing on what others lead to.",
+        f"Normalised scores after {updates:,} updates of {width} x {width} networks (`benchmarks/offline_scores.py`).",
+        task.text,
+        "In each cell the mean of the last scores, in brackets that of the best scores of a run, then the last score",
+        f"of every seed; {task.episodes} greedy episodes each.",
+        *([GREEDY_TEXT] if has_greedy else []),
         *peer_text(rows),
         "",
-        *table(rows),
+        *table(task, rows),
         "",
-        *verdict(rows),
+        *verdict(task, rows),
     ]

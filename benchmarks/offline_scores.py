@@ -1,149 +1,97 @@
-"""Learning table of the offline algorithms on Pendulum: four datasets, three seeds, the last and the best score.
+"""Learning tables of the offline algorithms: Pendulum, Hopper and CartPole, three seeds, the last and the best score.
 
 By hand; resumable, since a finished run is a line of docs/data/offline_scores.jsonl, from which `offline_page.py` makes
 a section of docs/scores.md:
 
-    taskset -c 1 python benchmarks/offline_scores.py
-    taskset -c 1 python benchmarks/offline_scores.py --by d3rlpy --algorithms td3_bc,iql --sets medium
+    taskset -c 1 python benchmarks/offline_scores.py --task pendulum
+    taskset -c 1 python benchmarks/offline_scores.py --task hopper --by d3rlpy --algorithms td3_bc,iql --sets medium
     python benchmarks/offline_scores.py --page          # only the page again
 
-Datasets come from one SAC run: `random` (uniform actions), `medium` (its policy where its evaluations pass half of the
-way), `medium-replay` (its replay rows 1,000 steps later: a few good episodes beside the first bad ones) and `expert`
-(its last policy), actions sampled; 5,000 rows each, the replay what the run had stored. `medium-greedy` and
-`expert-greedy` are the same policies without sampling: one action per state, which says nothing of what others lead to.
-A score of 0 is the mean return of random actions, 100 that of the last policy's greedy actions, over 100 episodes.
+`offline_tasks.py` has the settings of both sides, `offline_sets.py` records the datasets.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from offline_page import DATA, GREEDY, PEER, SETS, read_rows, table
+from offline_page import DATA, read_rows, section
+from offline_sets import recorded
+from offline_tasks import GREEDY, PEER, SEEDS, TASKS, algorithm_of
 from peers import peers_python
 
 from rl_training import train
-from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.config.schema import DatasetConfig
 from rl_training.data.datasets.dataset_replay import DatasetReplay
-from rl_training.data.datasets.native import write_native
 from rl_training.data.datasets.opening import open_dataset
-from rl_training.eval import evaluate, record, record_replay
 from rl_training.seeding import episode_seed
 from rl_training.system.json_lines import read_rows as read_json_rows
-from rl_training.training.offline.recording import Amount, Behaviour
+from rl_training.types import BoxSpec
 
-ALGORITHMS = ("bc", "bc-10%", "td3_bc", "iql", "cql", "rebrac", "awac", "dt")
-ROWS = 5_000
-EPISODES = 20
-"""Greedy episodes of an evaluation."""
 CONTESTANT = Path(__file__).with_name("offline_scores_d3rlpy.py")
 FOLDER = Path("runs/offline_scores")
-"""Teacher, datasets and runs."""
-SAMPLED = Behaviour(stochastic=True)
-"""As in D4RL."""
-LAYERS = {"hidden_dims": [64, 64], "activation": "relu"}
+"""Teachers, datasets and runs."""
+EVALUATIONS = 10
+TORCH_ONLY = ("dt",)
 
 
-def teacher(folder: Path) -> Path:
-    """A SAC run with a checkpoint every 500 steps."""
-    done = folder / "teacher.json"
-    if done.exists():
-        return Path(json.loads(done.read_text()))
-    training = {"total_timesteps": 10_000, "eval_frequency": 500, "checkpoint_frequency": 500}
-    cfg: dict[str, Any] = {"algo": "sac", "env_id": "Pendulum-v1", "seed": 0, "output_dir": str(folder / "runs")}
-    cfg |= {"network": {"actor": LAYERS, "critic": LAYERS}, "checkpoint": {"keep_last": 30}, "training": training}
-    cfg |= {"hparams": {"learning_rate": 1e-3}, "env": {"num_envs": 1}}
-    run = train(cfg).run_dir
-    done.write_text(json.dumps(str(run)))
-    return run
-
-
-def datasets(folder: Path) -> dict[str, Path]:
-    """The sets, recorded once, with the same reference scores."""
-    found = {name: folder / name for name in (*SETS, *GREEDY)}
-    if all((path / "dataset.json").exists() for path in found.values()):
-        return found
-    run, amount = teacher(folder), Amount(steps=ROWS)
-    expert = record(run, amount, how=SAMPLED)
-    low, high = expert.info.ref_min, expert.info.ref_max
-    assert low is not None
-    assert high is not None
-    steps = CheckpointManager(run).steps()
-    means = {step: evaluate(run, checkpoint=step, episodes=20)["return_mean"] for step in steps}
-    medium = next((step for step in steps if means[step] >= low + 0.5 * (high - low)), steps[-1])
-    later = next((step for step in steps if step >= medium + 1000), steps[-1])
-    parts = {
-        "random": record(None, amount, random_env="Pendulum-v1"),
-        "medium": record(run, amount, checkpoint=medium, how=SAMPLED, reference_episodes=0),
-        "medium-replay": record_replay(run, checkpoint=later, reference_episodes=0),
-        "expert": expert,
-        "medium-greedy": record(run, amount, checkpoint=medium, reference_episodes=0),
-        "expert-greedy": record(run, amount, reference_episodes=0),
-    }
-    for name, data in parts.items():
-        if not (found[name] / "dataset.json").exists():
-            info = replace(data.info, ref_min=low, ref_max=high, reference=expert.info.reference)
-            write_native(replace(data, info=info), found[name])
-    return found
-
-
-def config(name: str, data: Path, seed: int, folder: Path, backend: str, updates: int) -> dict[str, Any]:
-    """One run: 64 x 64 networks, learning rate 1e-3, rewards a tenth."""
-    algo = name.partition("-")[0]
-    hparams: dict[str, Any] = {"learning_rate": 1e-3}
-    if algo == "cql":
-        hparams |= {"num_sampled": 4, "actor_learning_rate": 3e-4}
-    if algo == "rebrac":
-        hparams |= {"batch_size": 256, "actor_beta": 0.05, "critic_beta": 0.01}
-    if algo == "awac":
-        hparams["temperature"] = 0.333
-    dataset: dict[str, Any] = {"path": str(data), "top_fraction": 0.1 if name == "bc-10%" else 1.0}
-    if algo not in ("bc", "dt"):
-        dataset["reward"] = 0.1
-    network: dict[str, Any] = {"actor": LAYERS, "critic": LAYERS}
+def config(
+    name: str, data: Path, seed: int, folder: Path, backend: str, updates: int, task: str = "pendulum"
+) -> dict[str, Any]:
+    """One run of this package."""
+    algo, asked = algorithm_of(name), TASKS[task].settings(name)
+    hparams: dict[str, Any] = {"learning_rate": asked.learning_rate, "batch_size": asked.batch_size, **asked.hparams}
+    layers = {"hidden_dims": list(asked.hidden_dims), "activation": "relu"}
+    network: dict[str, Any] = {"actor": layers, "critic": {**layers, "layer_norm": asked.critic_layer_norm}}
     if algo == "dt":
-        memory = {"type": "transformer", "size": 64, "layers": 2, "heads": 2, "window": 10}
-        network = {"actor": {"memory": memory}}
+        shape = {key: hparams.pop(key) for key in ("size", "layers", "heads", "window")}
+        network = {"actor": {"memory": {"type": "transformer", **shape}}}
     return {
         "algo": algo,
-        "env_id": "Pendulum-v1",
+        "env_id": TASKS[task].env_id,
         "seed": seed,
         "backend": backend,
         "output_dir": str(folder / "runs"),
-        "dataset": dataset,
-        "env": {"normalize_obs": True},
+        "dataset": {"path": str(data), "top_fraction": asked.top_fraction, "reward": asked.reward},
+        "env": {"normalize_obs": asked.normalize_obs},
         "hparams": hparams,
         "network": network,
-        "training": {"total_updates": updates, "eval_frequency": max(updates // 10, 1), "num_eval_episodes": EPISODES},
+        "training": {
+            "total_updates": updates,
+            "eval_frequency": max(updates // EVALUATIONS, 1),
+            "num_eval_episodes": TASKS[task].episodes,
+        },
         "logging": {"terminal": False, "tensorboard": False},
     }
 
 
-def backend_of(name: str, by: str) -> str:
+def backend_of(name: str, task: str, by: str) -> str:
     """The Decision Transformer has torch only."""
-    return "torch" if name == "dt" else by
+    return "torch" if algorithm_of(name) in TORCH_ONLY else by
 
 
-def ours(name: str, data: Path, seed: int, options: argparse.Namespace) -> list[float]:
+def ours(name: str, data: Path, seed: int, given: argparse.Namespace) -> list[float]:
     """Scores of every evaluation of a run of this package."""
-    run = train(config(name, data, seed, options.folder, backend_of(name, options.by), options.updates)).run_dir
+    backend = backend_of(name, given.task, given.by)
+    run = train(config(name, data, seed, given.folder / given.task, backend, given.updates, given.task)).run_dir
     return [float(row["score"]) for row in read_json_rows(run / "logs" / "evals.jsonl")]
 
 
-def peers(name: str, data: Path, seed: int, options: argparse.Namespace) -> list[float]:
+def peers(name: str, data: Path, seed: int, given: argparse.Namespace) -> list[float]:
     """Scores of every evaluation of a run of d3rlpy, on the same rows and the same episodes."""
-    fraction = 0.1 if name == "bc-10%" else 1.0
-    cfg, unused = DatasetConfig(top_fraction=fraction), np.random.default_rng(0)
-    replay = DatasetReplay(open_dataset(str(data)), unused, cfg, ("next_actions",))
+    task, asked = TASKS[given.task], TASKS[given.task].settings(name)
+    cfg = DatasetConfig(top_fraction=asked.top_fraction, reward=asked.reward)
+    replay = DatasetReplay(open_dataset(str(data)), np.random.default_rng(0), cfg, ("next_actions",))
     every = np.arange(len(replay))
-    python = options.peers or peers_python(".venv-peers-offline")
+    returns, space = replay.data.returns[replay.data.whole], replay.data.info.spaces[1]
+    bounds = (float(space.low.flat[0]), float(space.high.flat[0])) if isinstance(space, BoxSpec) else None
+    python = given.peers or peers_python(".venv-peers-offline")
     with TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.npz"
         np.savez(
@@ -153,12 +101,16 @@ def peers(name: str, data: Path, seed: int, options: argparse.Namespace) -> list
             actions=replay.actions,
             rewards=replay.rewards,
             terminated=replay.terminated,
+            ended=replay.terminated | replay.truncated,
             next_actions=replay.extra["next_actions"],
             known=replay.extra["next_known"],
         )
-        given: dict[str, Any] = {"algo": name.partition("-")[0], "rows": str(rows), "seed": seed}
-        given |= {"updates": options.updates, "episode_seeds": [episode_seed(seed, k) for k in range(EPISODES)]}
-        command = [str(python), str(CONTESTANT), json.dumps(given)]
+        told: dict[str, Any] = {"algo": algorithm_of(name), "env_id": task.env_id, "bounds": bounds}
+        told |= {"rows": str(rows), "seed": seed, "updates": given.updates, "evaluations": EVALUATIONS}
+        told |= {"episode_seeds": [episode_seed(seed, k) for k in range(task.episodes)]}
+        told |= {"max_episode_steps": task.max_episode_steps, "settings": asked.as_json()}
+        told |= {"target_return": float(returns.max()), "return_scale": float(np.abs(returns).max())}
+        command = [str(python), str(CONTESTANT), json.dumps(told)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"d3rlpy failed:\n{done.stderr[-2000:]}")
@@ -167,43 +119,56 @@ def peers(name: str, data: Path, seed: int, options: argparse.Namespace) -> list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=tuple(TASKS), default="pendulum")
     parser.add_argument("--output", type=Path, default=DATA)
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--by", choices=("torch", "jax", "d3rlpy"), default="jax")
-    parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
-    parser.add_argument("--sets", default=",".join(SETS), help=f"also {', '.join(GREEDY)}")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--updates", type=int, default=20_000)
+    parser.add_argument("--by", choices=("torch", "jax", PEER), default="jax")
+    parser.add_argument("--algorithms", help="comma-separated; default: those of the task")
+    parser.add_argument("--sets", help=f"comma-separated; default: the task's; pendulum has also {', '.join(GREEDY)}")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    parser.add_argument("--updates", type=int, help="default: those of the task")
     parser.add_argument("--peers", type=Path, help="Python with d3rlpy; default: the peers' environment of the clone")
+    parser.add_argument("--record", action="store_true", help="only record the datasets")
     parser.add_argument("--page", action="store_true", help="only write docs/scores.md again, from the rows there are")
-    options = parser.parse_args()
-    if not options.page:
-        run_missing(options)
-    print("\n".join(table(read_rows(options.output))))
-    if options.output == DATA:
+    given = parser.parse_args()
+    if given.record:
+        recorded(given.task, given.folder)
+        return
+    if not given.page:
+        task = TASKS[given.task]
+        given.updates = given.updates or task.updates
+        names, sets = given.algorithms or ",".join(task.algorithms), given.sets or ",".join(task.sets)
+        run_missing(given, names.split(","), sets.split(","))
+    print("\n".join(section(read_rows(given.output))))
+    if given.output == DATA and given.page:
         from scores import rewrite_page
 
         rewrite_page()
 
 
-def run_missing(options: argparse.Namespace) -> None:
+def run_missing(given: argparse.Namespace, names: list[str], sets: list[str]) -> None:
     """Train what is asked for and not in the output file yet."""
-    options.folder.mkdir(parents=True, exist_ok=True)
-    found = datasets(options.folder)
+    found = recorded(given.task, given.folder)
     digests = {which: open_dataset(str(path)).sha256[:12] for which, path in found.items()}
-    for name in options.algorithms.split(","):
-        for which in options.sets.split(","):
-            for seed in map(int, options.seeds.split(",")):
-                key = {"algo": name, "set": which, "seed": seed, "updates": options.updates}
-                key["by"] = options.by if options.by == PEER else backend_of(name, options.by)
+    for name in names:
+        for which in sets:
+            for seed in map(int, given.seeds.split(",")):
+                by = given.by if given.by == PEER else backend_of(name, given.task, given.by)
+                key = {"task": given.task, "algo": name, "set": which, "seed": seed, "updates": given.updates, "by": by}
                 key["data"] = digests[which]
-                if any(all(row[k] == v for k, v in key.items()) for row in read_rows(options.output)):
+                if any(all(row[k] == v for k, v in key.items()) for row in read_rows(given.output)):
                     continue
-                scores = (peers if options.by == PEER else ours)(name, found[which], seed, options)
+                scores = (peers if given.by == PEER else ours)(name, found[which], seed, given)
                 row = {**key, "last": scores[-1], "best": max(scores), "scores": [round(score, 2) for score in scores]}
-                with options.output.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                append(row, given.output)
+
+
+def append(row: dict[str, Any], output: Path) -> None:
+    """Add a line, also while other processes do."""
+    with output.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -72,6 +72,9 @@ TASKS = {
     "walker_stand": Task(
         "dreamer/dmc_walker_stand", "mean >= 400", JAX, episodes=10, stochastic=True, frames_per_step=2
     ),
+    "reacher_easy": Task(
+        "dreamer/dmc_reacher_easy", "mean >= 631", JAX, episodes=50, stochastic=True, frames_per_step=2
+    ),
     "planet_pendulum": Task("planet/pendulum", "every seed >= -250", stopping(-250.0, 20), episodes=20),
     "pets_pendulum": Task("pets/pendulum", "every seed >= -250", episodes=20),
     "mbpo_pendulum": Task("mbpo/pendulum", "every seed >= -200"),

@@ -21,7 +21,7 @@ STEPS = 10_000
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The replay rows of a SAC run that has just learnt to swing up; a score of 100 is its last policy."""
-    found: dict[str, Path] = benchmark.datasets(tmp_path_factory.mktemp("pendulum"))
+    found: dict[str, Path] = benchmark.recorded("pendulum", tmp_path_factory.mktemp("offline"))
     return found["medium-replay"]
 
 

@@ -13,10 +13,19 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 page: Any = importlib.import_module("offline_page")
+PENDULUM = page.TASKS["pendulum"]
 
 
 def row(algo: str, which: str, seed: int, last: float, best: float, by: str = "jax") -> dict[str, Any]:
-    key = {"algo": algo, "set": which, "seed": seed, "updates": 20_000, "by": by, "data": "5ca1ab1e"}
+    key = {
+        "task": "pendulum",
+        "algo": algo,
+        "set": which,
+        "seed": seed,
+        "updates": 20_000,
+        "by": by,
+        "data": "5ca1ab1e",
+    }
     return {**key, "last": last, "best": best, "scores": [best, last]}
 
 
@@ -28,15 +37,15 @@ ROWS = [row("iql", "medium-replay", seed, last, 90.0) for seed, last in ((1, 40.
 
 
 def test_a_cell_has_means_and_every_seed() -> None:
-    lines = page.table([*ROWS, *cell("iql", "medium", "d3rlpy", 1.0)])
+    lines = page.table(PENDULUM, [*ROWS, *cell("iql", "medium", "d3rlpy", 1.0)])
     assert lines[-2] == "| `iql` | rl_training | not run | not run | **67** (90): 70, 40, 91 | not run |"
     assert lines[-1] == "| `iql` | d3rlpy | not run | **1** (90): 1 | not run | not run |"
 
 
 def test_the_goal_waits_for_all_seeds() -> None:
     assert "67.0. Goal, 60 or more: reached." in "\n".join(page.section(ROWS))
-    assert "not reached" in page.verdict(cell("iql", "medium-replay", "torch", 59.0, 59.0, 59.0))[0]
-    assert page.verdict(ROWS[:2]) == []
+    assert "not reached" in page.verdict(PENDULUM, cell("iql", "medium-replay", "torch", 59.0, 59.0, 59.0))[0]
+    assert page.verdict(PENDULUM, ROWS[:2]) == []
     assert page.section([]) == []
 
 
@@ -52,12 +61,12 @@ def test_below_the_peer_is_further_than_the_margin_and_outside_of_the_intervals(
 def test_algorithms_are_compared_with_the_peer_and_with_imitation() -> None:
     rows = [*cell("bc", "medium", "jax", 50.0, 51.0, 52.0), *cell("bc", "medium", "d3rlpy", 50.0, 51.0, 52.0)]
     rows += [*cell("awac", "medium", "jax", 40.0, 41.0, 42.0), *cell("awac", "medium", "d3rlpy", 60.0, 61.0, 62.0)]
-    text = "\n".join(page.verdict(rows))
+    text = "\n".join(page.verdict(PENDULUM, rows))
     assert "2 cells" in text
     assert "apart: not reached by `awac` on medium." in text
     assert "Above our BC wherever d3rlpy's is above its own: not reached by `awac` on medium." in text
     better = [*rows[:6], *cell("awac", "medium", "jax", 58.0, 59.0, 60.0), *rows[9:]]
-    assert "not reached" not in "\n".join(page.verdict(better))
+    assert "not reached" not in "\n".join(page.verdict(PENDULUM, better))
 
 
 def test_rows_of_two_recordings_are_not_mixed(tmp_path: Path) -> None:
