@@ -82,9 +82,15 @@ bench: $(DEV) ## measure speed and memory beside the peers, into docs/benchmarks
 	@for name in $(BENCHMARKS); do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(if $(QUICK),--quick) || exit 1; done
 
-bench-scores: $(DEV) ## train every preset with its seeds and write docs/scores.md (hours)
+# All but the first two keep a row per finished run and train what has none.
+bench-scores: $(DEV) ## train every preset with its seeds, the peers beside them, and write docs/scores.md (days; goes on where it stopped)
 	$(BIN)/python benchmarks/scores.py
 	$(BIN)/python benchmarks/scores.py --backend jax
+	$(BIN)/python benchmarks/beside_sb3.py
+	$(BIN)/python benchmarks/world_models.py
+	$(BIN)/python benchmarks/offline_scores.py
+	$(BIN)/python benchmarks/team_scores.py --presets ippo/simple_spread,mappo/simple_spread --backend jax
+	$(BIN)/python benchmarks/team_scores.py
 
 docs: $(DOCS) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
