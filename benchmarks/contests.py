@@ -8,6 +8,7 @@ from typing import Any
 from algorithm_lists import AS_REJAX, REJAX_ROWS, SB3_PPO_ROWS, as_the_peer, off_policy_rows, ppo_rows
 from contest_types import Contest, Contestant, JaxPeer, Measure, Peer
 from network_contests import NETWORK_CONTESTS
+from offline_contests import OFFLINE_CONTESTS
 from team_contests import TEAM_CONTESTS
 from world_model_contests import DREAMER_UPDATE
 
@@ -418,6 +419,7 @@ CONTESTS = {
         off_policy_contest("td3", {"algo": "td3", **ACTOR_CRITIC_SETTINGS}, "an update per step", goal=1.4),
         *NETWORK_CONTESTS,
         *TEAM_CONTESTS,
+        *OFFLINE_CONTESTS,
         SOLVE,
         REPLAY,
         REPLAY_PRIORITIZED,

@@ -24,7 +24,7 @@ VERSIONS = """
 import importlib.metadata as metadata, json, platform
 found = {"python": platform.python_version()}
 peers = ("stable-baselines3", "sb3-contrib", "tianshou", "cpprb", "rejax", "gymnax", "sbx-rl", "agilerl", "mpe2")
-peers += ("sheeprl", "torchrl")
+peers += ("sheeprl", "torchrl", "d3rlpy")
 for name in ("rl-training", *peers, "torch", "jax", "numpy", "gymnasium", "ale-py"):
     try:
         found[name] = metadata.version(name)

@@ -1,4 +1,4 @@
-"""Contestant: d3rlpy's offline updates, in the peers' environment. Arguments as offline_ours.py, without a backend.
+"""Contestant: d3rlpy's offline updates, in the peers' environment. The argument is that of offline_ours.py.
 
 Its own training loop (`fit`) is measured, with drawing of batches, as users run it; logging is switched off.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 import d3rlpy
 import torch
-from offline_work import BATCHES, NUM_SAMPLED, read_work
+from offline_work import BATCHES, NUM_SAMPLED, summary, work
 
 
 def config_of(algo: str, widths: list[int]) -> Any:
@@ -34,12 +34,12 @@ def config_of(algo: str, widths: list[int]) -> Any:
     return algorithms.CQLConfig(n_action_samples=NUM_SAMPLED, alpha_learning_rate=0.0, **both)
 
 
-def main(algo: str, path: str, widths: list[int], seconds: float) -> None:
+def measured(algo: str, widths: list[int], seconds: float) -> dict[str, float]:
     torch.set_num_threads(1)
     d3rlpy.seed(0)
-    work = read_work(path)
-    ends = (work[name].astype(float) for name in ("terminals", "timeouts"))
-    dataset = d3rlpy.dataset.MDPDataset(work["observations"], work["actions"], work["rewards"], *ends)
+    columns = work()
+    ends = (columns[name].astype(float) for name in ("terminals", "timeouts"))
+    dataset = d3rlpy.dataset.MDPDataset(columns["observations"], columns["actions"], columns["rewards"], *ends)
     learner = config_of(algo, widths).create(device="cpu:0")
     updates, began, warmup = 0, 0.0, 16 if algo == "cql" else 200
     logger = d3rlpy.logging.NoopAdapterFactory()
@@ -66,8 +66,11 @@ def main(algo: str, path: str, widths: list[int], seconds: float) -> None:
             callback=count,
         )
     spent = time.process_time() - began
-    print(json.dumps({"updates_per_cpu_second": updates / spent, "updates": updates}))
+    return summary(algo, widths, updates, spent)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), float(sys.argv[4]))
+    settings = json.loads(sys.argv[1])
+    with redirect_stdout(sys.stderr):  # the peer prints its settings
+        found = measured(settings["algo"], settings["widths"], settings["seconds"])
+    print(json.dumps(found))

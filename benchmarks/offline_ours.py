@@ -1,4 +1,7 @@
-"""Contestant: this package's offline updates. Arguments: algorithm, backend, dataset, widths, seconds; prints JSON."""
+"""Contestant: this package's offline updates.
+
+python benchmarks/offline_ours.py '{"algo": "td3_bc", "backend": "jax", "widths": [256, 256], "seconds": 8}'
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from offline_work import ACTIONS, BATCHES, NUM_SAMPLED, OBS, read_work
+from offline_work import ACTIONS, BATCHES, NUM_SAMPLED, OBS, summary, work
 
 from rl_training.assembly.build import build_trainer
 from rl_training.assembly.devices import pinned_threads
@@ -23,14 +26,14 @@ from rl_training.training.offline.trainer import OfflineTrainer
 from rl_training.types import BoxSpec
 
 
-def dataset_of(path: str, folder: Path) -> Path:
+def dataset_of(folder: Path) -> Path:
     """The work as a native dataset."""
     wide, unit = np.full(OBS, np.inf, np.float32), np.ones(ACTIONS, np.float32)
     spaces = BoxSpec(-wide, wide, wide.dtype), BoxSpec(-unit, unit, unit.dtype)
-    return write_native(joined(DatasetInfo("Work-v0", spaces), list(episodes_of(read_work(path)))), folder / "work")
+    return write_native(joined(DatasetInfo("Work-v0", spaces), list(episodes_of(work()))), folder / "work")
 
 
-def main(algo: str, backend: str, path: str, widths: list[int], seconds: float) -> None:
+def main(algo: str, backend: str, widths: list[int], seconds: float) -> None:
     layers: dict[str, Any] = {"hidden_dims": widths, "activation": "relu"}
     hparams: dict[str, Any] = {"batch_size": BATCHES[algo]}
     if algo == "cql":
@@ -41,7 +44,7 @@ def main(algo: str, backend: str, path: str, widths: list[int], seconds: float) 
                 "algo": algo,
                 "backend": backend,
                 "env_id": "Work-v0",
-                "dataset": {"path": str(dataset_of(path, Path(folder)))},
+                "dataset": {"path": str(dataset_of(Path(folder)))},
                 "hparams": hparams,
                 "network": {"actor": layers, "critic": layers},
                 "training": {"num_eval_episodes": 0, "total_updates": 10**9},
@@ -57,8 +60,9 @@ def main(algo: str, backend: str, path: str, widths: list[int], seconds: float) 
                 trainer.train_step(block)
                 updates += block
             spent = time.process_time() - began
-    print(json.dumps({"updates_per_cpu_second": updates / spent, "updates": updates}))
+    print(json.dumps(summary(algo, widths, updates, spent)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4]), float(sys.argv[5]))
+    settings = json.loads(sys.argv[1])
+    main(settings["algo"], settings["backend"], settings["widths"], settings["seconds"])

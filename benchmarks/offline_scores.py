@@ -183,9 +183,7 @@ def run(side: Side, wanted: Rows) -> None:
         digest = open_dataset(str(data)).sha256[:12]
         others = {row["data"] for row in read_rows(side.output) if (row["task"], row["set"]) == (side.task, key["set"])}
         if others - {digest}:
-            print(
-                f"no run of {key}: the rows of this set are of {', '.join(others)}, not of {digest}: remove them"
-            )
+            print(f"no run of {key}: the rows of this set are of {', '.join(others)}, not of {digest}: remove them")
             continue
         learn = peers if side.by == PEER else ours
         scores = learn(key["algo"], data, key["seed"], replace(side, by=key["by"]))

@@ -1,4 +1,4 @@
-"""The work of the offline contest: a dataset that both sides read, and the networks and batches that they are given.
+"""The work of the offline contests: a dataset that both sides read, batches, and what an update multiplies.
 
 A dataset of random numbers with the sizes of Hopper: speed does not depend on what is learnt.
 """
@@ -6,7 +6,7 @@ A dataset of random numbers with the sizes of Hopper: speed does not depend on w
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
+import time
 from typing import Any
 
 import numpy as np
@@ -18,23 +18,33 @@ NUM_SAMPLED = 10
 """Actions per state of CQL's penalty, from each of its three sources."""
 
 
-def write_work(path: Path) -> None:
-    """One npz file of flat columns; `timeouts` every 200 rows."""
+def work() -> dict[str, Any]:
+    """Flat columns; `timeouts` every 200 rows."""
     rng = np.random.default_rng(0)
-    timeouts = (np.arange(ROWS) + 1) % EPISODE == 0
-    np.savez(
-        path,
-        observations=rng.standard_normal((ROWS, OBS)).astype(np.float32),
-        actions=rng.uniform(-1, 1, (ROWS, ACTIONS)).astype(np.float32),
-        rewards=rng.standard_normal(ROWS).astype(np.float32),
-        terminals=np.zeros(ROWS, np.bool_),
-        timeouts=timeouts,
-    )
+    return {
+        "observations": rng.standard_normal((ROWS, OBS)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, (ROWS, ACTIONS)).astype(np.float32),
+        "rewards": rng.standard_normal(ROWS).astype(np.float32),
+        "terminals": np.zeros(ROWS, np.bool_),
+        "timeouts": (np.arange(ROWS) + 1) % EPISODE == 0,
+    }
 
 
-def read_work(path: str) -> dict[str, Any]:
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
+def summary(algo: str, widths: list[int], updates: int, cpu_seconds: float) -> dict[str, float]:
+    """What a contestant prints."""
+    rate = updates / cpu_seconds
+    share = rate * flops(algo, widths, BATCHES[algo]) / sgemm_flops(widths[0], BATCHES[algo])
+    return {"updates_per_cpu_second": rate, "share": 100 * share}
+
+
+def sgemm_flops(width: int, rows: int, seconds: float = 1.0) -> float:
+    """Floating-point operations per second of a product (rows, width) x (width, width) in float32."""
+    one, other = np.ones((rows, width), np.float32), np.ones((width, width), np.float32)
+    count, began = 0, time.process_time()
+    while time.process_time() - began < seconds:
+        one @ other
+        count += 1
+    return 2.0 * rows * width * width * count / (time.process_time() - began)
 
 
 def flops(algo: str, widths: list[int], batch: int) -> float:

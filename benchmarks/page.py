@@ -20,8 +20,8 @@ How fast this package is, beside its peers on the same machine. `make bench` wri
 - **The same algorithm.** Both sides run the peer's, to the letter as far as settings go; the lists are beside each
   other. Where what was learnt is scored, every run must reach the score, else its contestant has no result.
 - **The same below.** The peers live in environments of their own (`.venv-peers`, `.venv-peers-jax`,
-  `.venv-peers-teams`), with the versions of torch, jax, NumPy and Gymnasium that this package is tested with. Every
-  process has one thread, unless the text says otherwise.
+  `.venv-peers-teams`, ...), with the versions of torch, jax, NumPy and Gymnasium that this package is tested with,
+  where they take them. Every process has one thread, unless the text says otherwise.
 - **Time and memory** are those of the whole process, from the system's own accounts, unless the table says "per step":
   then they are those of the training loop.
 
