@@ -10,6 +10,8 @@ import numpy as np
 
 Rows = list[dict[str, Any]]
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data" / "team_scores.jsonl"
+SPREAD = tuple(f"{algo}/simple_spread" for algo in ("ippo", "mappo", "vdn", "qmix", "pqn_vdn"))
+"""Presets of the team task whose ends of the scale are known."""
 GAMES = {
     "ppo/tictactoe": ("random", "perfect_tictactoe"),
     "ppo/connect_four": ("random", "connect_four_lookahead"),
@@ -33,16 +35,25 @@ def kinds(rows: Rows) -> list[tuple[str, str]]:
     return list(dict.fromkeys((row["preset"], row["backend"]) for row in rows))
 
 
-def team_lines(rows: Rows) -> list[str]:
-    """A row per preset and backend: the return of every seed, and how far it is from random actions to the best."""
-    lines = ["| preset | backend | env steps | every seed, from 0 | mean | seconds |", "|---|---|---|---|---|---|"]
+def team_lines(rows: Rows, last: str) -> list[str]:
+    """A row per preset and backend: the return of every seed, and beside it how good that is. `last` is the title of
+    the last column before the seconds."""
+    lines = [f"| preset | backend | env steps | every seed, from 0 | mean | {last} | seconds |", "|---" * 7 + "|"]
     for preset, backend in kinds(rows):
         seeds = of(rows, preset, backend)
-        cells = ", ".join(f"{row['return_mean']:.1f} ({row['share']:.0%})" for row in seeds)
+        cells = ", ".join(f"{row['return_mean']:.{digits(row)}f}" for row in seeds)
         mean = np.mean([row["return_mean"] for row in seeds])
         seconds = max(row["seconds"] for row in seeds)
-        lines.append(f"| `{preset}` | {backend} | {seeds[0]['env_steps']:,} | {cells} | {mean:.1f} | {seconds:,} |")
+        ends = ", ".join(f"{row['share']:.0%}" for row in seeds if "share" in row)
+        beside = ends or f"{seeds[0]['random_mean']:.{digits(seeds[0])}f}"
+        steps, mean = f"{seeds[0]['env_steps']:,}", f"{mean:.{digits(seeds[0])}f}"
+        lines.append(f"| `{preset}` | {backend} | {steps} | {cells} | {mean} | {beside} | {seconds:,} |")
     return lines
+
+
+def digits(row: dict[str, Any]) -> int:
+    """Digits behind the point: two where a return is at most 1."""
+    return 2 if abs(row["return_mean"]) < 1 else 1
 
 
 def score_of(tally: list[int]) -> float:
@@ -73,7 +84,8 @@ def section(rows: Rows) -> list[str]:
     """Lines of Markdown; none where there are no rows."""
     if not rows:
         return []
-    teams = [row for row in rows if row["preset"] not in GAMES]
+    spread = [row for row in rows if row["preset"] in SPREAD]
+    teams = [row for row in rows if row["preset"] not in (*SPREAD, *GAMES)]
     games = [row for row in rows if row["preset"] in GAMES]
     lines = [
         "## Several agents",
@@ -81,15 +93,17 @@ def section(rows: Rows) -> list[str]:
         "Written by `python benchmarks/team_scores.py`, which trains what has no row yet.",
         "",
     ]
-    if teams:
+    if spread:
         lines += [
             "simple_spread of mpe2, 3 agents, 25 steps: mean return per agent, greedy, 200 episodes (standard errors",
-            "about 0.3); in brackets the way from random actions (-26.6) to the best assignment (-9.2). Seconds are",
-            "those of the longest run, by the clock of a shared core.",
+            "about 0.3), and the way from random actions (-26.6) to the best assignment (-9.2). Seconds are those of",
+            "the longest run, by the clock of a shared core.",
             "",
-            *team_lines(teams),
+            *team_lines(spread, "share of the way"),
             "",
         ]
+    if teams:
+        lines += ["Other teams, greedy, 200 episodes, beside random actions.", "", *team_lines(teams, "random"), ""]
     if games:
         lines += ["Games, greedy, 500 from each seat; the score is wins + draws / 2.", "", *game_lines(games), ""]
     return lines

@@ -7,9 +7,9 @@ section of docs/scores.md, and a run that was broken off goes on where it was:
     python benchmarks/team_scores.py --presets ippo/simple_spread --backend jax
     python benchmarks/team_scores.py --page             # only the page again
 
-A team's score is the mean return per agent of its final greedy policy over 200 episodes of mpe2, beside random actions
-and the best assignment in the same episodes (`simple_spread.py`). A game's is 500 games from each seat, greedy, against
-each opponent.
+A team's score is the mean return per agent of its final greedy policy over 200 episodes; on simple_spread beside random
+actions and the best assignment in the same episodes (`simple_spread.py`), elsewhere beside random actions. A game's is
+500 games from each seat, greedy, against each opponent.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from scores import ROOT, rewrite_page, run_json
 from simple_spread import Assigned, play, random_actions
-from team_page import DATA, GAMES, read_rows, section
+from team_page import DATA, GAMES, SPREAD, read_rows, section
 
-from rl_training import evaluate
+from rl_training import evaluate, train
+from rl_training.config.loading import config_to_mapping, load_config
 
 FOLDER = ROOT / "runs" / "team_scores"
-TEAMS = tuple(f"{algo}/simple_spread" for algo in ("ippo", "mappo", "vdn", "qmix", "pqn_vdn"))
+TEAMS = (*SPREAD, "mappo/simple_reference", "ippo/simple_tag", "ippo/lbf")
 EPISODES, EPISODES_OF_GAMES = 200, 1000
 """Of a team, and against each opponent of a game, half of them from each seat."""
 
@@ -39,13 +41,28 @@ def trained(preset: str, backend: str, seed: int, folder: Path) -> Path:
     return Path(run_json("train", preset, *words)["run"])
 
 
-def team_score(run: Path) -> dict[str, Any]:
+def spread_score(run: Path) -> dict[str, Any]:
     """Where the greedy policy of a run is between random actions and the best assignment."""
     low, high = play(lambda: random_actions, EPISODES, 0).mean(), play(Assigned, EPISODES, 0).mean()
+    found = returns_of(run)
+    return {**found, "share": float((found["return_mean"] - low) / (high - low))}
+
+
+def team_score(run: Path, preset: str) -> dict[str, Any]:
+    """The greedy policy of a run beside random actions."""
+    env = config_to_mapping(load_config(preset))["env"]
+    with TemporaryDirectory() as folder:
+        cfg = {"algo": "random", "env_id": load_config(preset).env_id, "env": env, "output_dir": folder}
+        cfg |= {"training": {"total_timesteps": 1, "num_eval_episodes": 0}, "logging": {"terminal": False}}
+        random = returns_of(train(cfg).run_dir)["return_mean"]
+    return {**returns_of(run), "random_mean": random}
+
+
+def returns_of(run: Path) -> dict[str, float]:
+    """Mean return of the last policy, and its standard error."""
     returns = np.array(evaluate(run, episodes=EPISODES, seed=0)["returns"])
     error = returns.std(ddof=1) / np.sqrt(len(returns))
-    share = (returns.mean() - low) / (high - low)
-    return {"return_mean": float(returns.mean()), "standard_error": float(error), "share": float(share)}
+    return {"return_mean": float(returns.mean()), "standard_error": float(error)}
 
 
 def game_score(run: Path, opponents: tuple[str, ...]) -> dict[str, Any]:
@@ -64,6 +81,10 @@ def row_of(preset: str, backend: str, seed: int, folder: Path) -> dict[str, Any]
     """Train one seed of a preset, or go on with it, and play."""
     run = trained(preset, backend, seed, folder)
     last = json.loads((run / "logs" / "metrics.jsonl").read_text().splitlines()[-1])
+    if preset in GAMES:
+        found = game_score(run, GAMES[preset])
+    else:
+        found = spread_score(run) if preset in SPREAD else team_score(run, preset)
     curve = [json.loads(line) for line in (run / "logs" / "evals.jsonl").read_text().splitlines()]
     return {
         "preset": preset,
@@ -72,7 +93,7 @@ def row_of(preset: str, backend: str, seed: int, folder: Path) -> dict[str, Any]
         "env_steps": last["env_steps"],
         "seconds": round(last["time/elapsed_seconds"]),
         "curve": [[row["env_steps"], round(row["return_mean"], 3)] for row in curve],
-        **(game_score(run, GAMES[preset]) if preset in GAMES else team_score(run)),
+        **found,
     }
 
 

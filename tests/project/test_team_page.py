@@ -22,8 +22,14 @@ GAME = {**RUN, "preset": "ppo/connect_four", "seed": 3, "seconds": 1, "matches":
 
 
 def test_teams_have_every_seed_in_order_and_their_mean() -> None:
-    row = page.team_lines(ROWS)[-1]
-    assert row == "| `ippo/simple_spread` | torch | 1,000,000 | -10.0 (95%), -11.0 (90%) | -10.5 | 300 |"
+    row = page.team_lines(ROWS, "share of the way")[-1]
+    assert row == "| `ippo/simple_spread` | torch | 1,000,000 | -10.0, -11.0 | -10.5 | 95%, 90% | 300 |"
+
+
+def test_teams_whose_best_is_not_known_stand_beside_random_actions() -> None:
+    found = {**RUN, "preset": "ippo/lbf", "seed": 0, "seconds": 9, "return_mean": 0.4567, "random_mean": 0.031}
+    assert "best assignment" not in "\n".join(page.section([found]))
+    assert page.section([found])[-2] == "| `ippo/lbf` | torch | 1,000,000 | 0.46 | 0.46 | 0.03 | 9 |"
 
 
 def test_games_have_a_row_per_seat_and_count_draws_half() -> None:
