@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,16 @@ def test_windows_of_an_open_episode_are_drawn_where_there_is_no_other() -> None:
     data = small_dataset().select(np.array([2]))
     batch: Any = DatasetWindows(data, np.random.default_rng(0), WHOLE, length=2).sample(50)
     assert set(batch["obs"][:, 0, 0].tolist()) == {30.0, 31.0, 32.0, 33.0}
+
+
+def test_no_window_begins_in_an_episode_that_the_recording_cut_off() -> None:
+    """It has the seed of its reset and is not whole; one whose beginning is unknown has returns all the same."""
+    info = small_dataset().info
+    parts = [episode(2, 10.0), episode(2, 20.0, terminated=False, whole=False), episode(2, 30.0, whole=False)]
+    data = joined(info, [parts[0], parts[1], replace(parts[2], seed=-1)])
+    assert data.ends_known.tolist() == [True, False, True]
+    batch: Any = DatasetWindows(data, np.random.default_rng(0), WHOLE, length=2).sample(50)
+    assert set(batch["obs"][:, 0, 0].tolist()) == {10.0, 11.0, 30.0, 31.0}
 
 
 def test_an_open_episode_is_not_among_the_best() -> None:

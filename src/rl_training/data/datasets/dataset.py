@@ -111,6 +111,14 @@ class Dataset:
         """(E,): steps of each episode."""
         return np.diff(np.append(self.starts, len(self)))
 
+    @cached_property
+    def ends_known(self) -> Array:
+        """(E,): whether an episode went on to its end, so that its returns from any row on are known. One that has a
+        beginning (the seed of its reset) and is not whole was cut off by whoever recorded it."""
+        last = self.episodes()[:, 1] - 1
+        known: Array = (self.terminated[last] | self.truncated[last]) & (self.whole | (self.seeds < 0))
+        return known
+
     def score(self, returns: Any) -> Array:
         """Normalised scores: 0 for the return of the random policy, 100 for that of the reference."""
         low, high = self.info.ref_min, self.info.ref_max

@@ -12,8 +12,8 @@ from rl_training.types import Array, Batch, ConfigError, Obs
 
 class DatasetWindows(DatasetReplay):
     """Windows that begin at any row, drawn uniformly with replacement; long episodes are drawn more often. What would
-    have followed an episode that does not end (the newest rows of a replay buffer) is unknown, and so is its return:
-    its rows are not drawn, unless no episode ends."""
+    have followed an episode that does not end (the newest rows of a replay buffer, the last of a number of recorded
+    steps) is unknown, and so is its return: its rows are not drawn, unless no episode ends."""
 
     def __init__(self, data: Dataset, rng: np.random.Generator, cfg: DatasetConfig, length: int) -> None:
         super().__init__(data, rng, cfg)
@@ -21,7 +21,7 @@ class DatasetWindows(DatasetReplay):
         self.to_go = undiscounted(self.data, self.rewards)
         self.ends = np.repeat(self.data.episodes()[:, 1], self.data.lengths)
         """(R,): the row behind the last of the episode that each row belongs to."""
-        ended = (self.terminated | self.truncated)[self.ends - 1]
+        ended = np.repeat(self.data.ends_known, self.data.lengths)
         self.begins = np.flatnonzero(ended) if ended.any() else np.arange(len(self))
         """Rows that a window may begin with."""
         self.memory_bytes += int(self.to_go.nbytes + self.ends.nbytes + self.begins.nbytes)

@@ -72,7 +72,8 @@ class Amount:
 def record_episodes(
     policy: Policy, make_env: EnvMaker, space: LeafSpec, amount: Amount, seed: int, how: Behaviour
 ) -> Iterator[Steps]:
-    """Play episodes until there are enough. One that the number of steps cuts off counts as truncated."""
+    """Play episodes until there are enough. One that the number of steps cuts off counts as truncated, and not as
+    whole: what it would have returned is unknown."""
     how.check(space)
     env, steps, number = make_env(0), 0, 0
     try:
@@ -107,5 +108,5 @@ def play(
         ends.append((bool(terminated), bool(truncated) or cut))
         if any(ends[-1]):
             break
-    flags = np.array(ends, np.bool_)
-    return Steps(stack_obs(seen), np.array(taken), np.array(rewards), flags[:, 0], flags[:, 1], seed=first)
+    flags, whole = np.array(ends, np.bool_), bool(terminated or truncated)
+    return Steps(stack_obs(seen), np.array(taken), np.array(rewards), flags[:, 0], flags[:, 1], seed=first, whole=whole)

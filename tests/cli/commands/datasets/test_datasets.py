@@ -42,6 +42,7 @@ def test_recording_twice_gives_the_same_bits(run_dir: Path, tmp_path: Path, caps
     data = open_dataset(tmp_path / "a")
     assert len(data) == 250
     assert data.truncated.tolist() == [i in (199, 249) for i in range(250)], "the budget cuts an episode off"
+    assert data.whole.tolist() == [True, False], "the return of the second is unknown"
     assert data.info.policy["how"] == "sampled, noise 0.2"
     assert np.abs(data.actions).max() <= 2.0
     plain = ("--steps", "250", "--seed", "3", "--reference-episodes", "2")
