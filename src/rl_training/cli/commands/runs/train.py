@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.commands.runs.resume import ResumeOptions, finish
 from rl_training.cli.commands.runs.resume import run as resume_command
-from rl_training.cli.config_options import HOW, LOOK, SHORT_FORMS, ConfigOptions, resolved_config
+from rl_training.cli.config_options import HOW, LOOK, SHORT_FORMS, ConfigOptions, resolved_config, source_of
 from rl_training.cli.flags import (
     allow_changed_config_flag,
     executor_flag,
@@ -119,12 +119,13 @@ def run(options: TrainOptions) -> int:
 
 
 def settled(options: TrainOptions) -> ResolvedConfig:
-    """The config of the flags: an offline run that goes on in an environment takes half of its batches from there, and
-    a config that names no environment has that of its dataset."""
+    """The config of the flags: an offline run that goes on in an environment keeps its config where none is named and
+    takes half of its batches from there; a config that names no environment has that of its dataset."""
     if options.init_policy_only and options.init_from is None:
         raise UsageError("--init-policy-only goes with --init-from RUN")
     budget = "training.total_timesteps"
     if options.init_from is not None and budget in options.fields.texts:
+        options = with_config_of(options.init_from, options)
         fields = options.fields
         if is_offline(resolved_config(replace(options, fields=fields.without(budget))).config.algo):
             usual = {"dataset.online_share": str(ONLINE_SHARE), "training.total_updates": "null"}
@@ -137,6 +138,32 @@ def settled(options: TrainOptions) -> ResolvedConfig:
 
         resolved = with_environment(resolved)
     return resolved
+
+
+def with_config_of(start: str, options: TrainOptions) -> TrainOptions:
+    """The config of the offline run to start from, with its networks, normaliser and dataset, where neither a config
+    nor an algorithm is named. Only what names no code or files: a run may come from anybody."""
+    from rl_training.runs.directory import RunDir
+    from rl_training.runs.foreign_code import foreign_code
+    from rl_training.runs.names import parse_run_step
+    from rl_training.types import RunError
+
+    texts = options.fields.texts
+    if source_of(options) is not None or "algo" in texts:
+        return options
+    try:
+        source = RunDir.open(parse_run_step(start).run, texts.get("output_dir", "runs"))
+    except RunError:
+        return options  # `check_init_from` says what is wrong with the name
+    cfg, config = source.config(secrets=False), source.path / "configs" / "resolved.yaml"
+    if not is_offline(cfg.algo):
+        return options
+    if code := foreign_code(cfg):
+        raise UsageError(
+            f"--init-from {start}: the config of that run names code or files ({', '.join(code)}); name it yourself: "
+            f"rl train {config} --init-from {start}"
+        )
+    return replace(options, source=str(config), fields=options.fields.with_text("name", texts.get("name", "null")))
 
 
 def is_offline(algo: str) -> bool:
