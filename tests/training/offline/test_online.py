@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rl_training.assembly.build import build_trainer
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.cli import main
 from rl_training.config.loading import parse_config
+from rl_training.runs.directory import RunDir
 from rl_training.training.offline.online import OnlineTrainer
 
 ONLINE = ("td3_bc", "iql", "cql", "rebrac", "awac")
@@ -40,6 +42,13 @@ def config(algo: str, dataset: Path, output_dir: Path, **sections: Any) -> dict[
 def pretrained(algo: str, dataset: Path, output_dir: Path, **fields: Any) -> Any:
     fields = {"hparams": {"batch_size": 16, **TINY[algo]}, "env": {"normalize_obs": True}, **fields}
     return offline(algo, dataset, output_dir, training={"total_updates": 64, "num_eval_episodes": 0}, **fields)
+
+
+@pytest.fixture(scope="module")
+def small_iql(random_pendulum: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short offline run that no test changes."""
+    run: Path = pretrained("iql", random_pendulum, tmp_path_factory.mktemp("runs"), name="first").run_dir
+    return run
 
 
 @pytest.mark.parametrize("algo", sampled(ONLINE, ("td3_bc", "cql")))
@@ -108,19 +117,22 @@ def test_half_of_each_batch_is_from_the_dataset(random_pendulum: Path, tmp_path:
         (["iql/pendulum", "--total-timesteps", "9", "--backend", "jax", "--lane", "compiled"], "use lane: host"),
         (["iql/pendulum", "--total-timesteps", "9", "--training.eval-lane", "compiled"], "that steps an environment"),
         (["iql/pendulum", "--init-policy-only"], "is for offline algorithms that go on in an environment"),
+        (["iql/pendulum", "--total-timesteps", "9", "--env.normalize-obs", "false"], "set env.normalize_obs: true"),
+        (["iql/pendulum", "--total-timesteps", "9"], "network.actor.hidden_dims was [32, 32] and is [64, 64]"),
+        (["iql/pendulum", "--total-timesteps", "9", "--backend", "jax"], "backend was 'torch' and is 'jax'"),
     ],
 )
-def test_refusals(flags: list[str], message: str, random_pendulum: Path, tmp_path: Path, capsys: Any) -> None:
-    first = pretrained("iql", random_pendulum, tmp_path / "runs")
-    words = ["train", *flags, "--dataset", str(random_pendulum), "--init-from", str(first.run_dir)]
+def test_refusals(
+    flags: list[str], message: str, random_pendulum: Path, small_iql: Path, tmp_path: Path, capsys: Any
+) -> None:
+    words = ["train", *flags, "--dataset", str(random_pendulum), "--init-from", str(small_iql)]
     assert main([*words, "--output-dir", str(tmp_path / "new")]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "new").exists()
 
 
-def test_from_the_command_line(random_pendulum: Path, tmp_path: Path, capsys: Any) -> None:
-    first = pretrained("iql", random_pendulum, tmp_path)
-    flags = ["--init-from", str(first.run_dir), "--dataset", str(random_pendulum), "--total-timesteps", "256"]
+def test_from_the_command_line(random_pendulum: Path, small_iql: Path, tmp_path: Path, capsys: Any) -> None:
+    flags = ["--init-from", str(small_iql), "--dataset", str(random_pendulum), "--total-timesteps", "256"]
     small = ["--network.actor.hidden-dims", "[32,32]", "--network.critic.hidden-dims", "[32,32]"]
     extra = ["--training.num-eval-episodes", "0", "--hparams.batch-size", "16", "--output-dir", str(tmp_path), "--json"]
     capsys.readouterr()
@@ -130,3 +142,25 @@ def test_from_the_command_line(random_pendulum: Path, tmp_path: Path, capsys: An
     resolved = (run / "configs" / "resolved.yaml").read_text()
     assert "online_share: 0.5" in resolved
     assert json.loads((run / "metrics.json").read_text())["env_steps"] == 256
+
+
+def test_an_offline_run_goes_on_with_its_own_config(random_pendulum: Path, small_iql: Path, capsys: Any) -> None:
+    flags = ["--init-from", "first", "--total-timesteps", "64", "--output-dir", str(small_iql.parent)]
+    capsys.readouterr()
+    assert main(["train", *flags, "--json"]) == 0
+    run = RunDir.open(json.loads(capsys.readouterr().out)["run"])
+    own, cfg = (each.config() for each in (RunDir.open(small_iql), run))
+    assert (cfg.algo, cfg.network, cfg.hparams, cfg.env) == (own.algo, own.network, own.hparams, own.env)
+    assert (cfg.dataset.path, cfg.dataset.online_share, cfg.name) == (str(random_pendulum), 0.5, None)
+    saved, begun = (CheckpointManager(path).load(step).parts for path, step in ((small_iql, 64), (run.path, 0)))
+    assert_same(saved["policy"], begun["policy"], "policy")
+
+
+def test_a_config_that_names_code_is_not_taken_from_a_run(small_iql: Path, tmp_path: Path, capsys: Any) -> None:
+    copy = shutil.copytree(small_iql, tmp_path / small_iql.name)
+    config = copy / "configs" / "resolved.yaml"
+    config.write_text(config.read_text().replace("env_id: Pendulum-v1", "env_id: some.module:Env"))
+    assert main(["train", "--init-from", str(copy), "--total-timesteps", "9"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "names code or files (" in said
+    assert "some.module:Env" in said

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
 from rl_training.assembly.algorithm import resolve_algorithm
 from rl_training.checkpointing.manager import CheckpointManager
-from rl_training.checkpointing.seal import fitting
+from rl_training.checkpointing.seal import fitting, named
+from rl_training.config.loading import config_to_mapping
 from rl_training.config.schema import TrainConfig
+from rl_training.config.seal import sealed_changes
 from rl_training.runs.directory import RunDir
 from rl_training.runs.names import parse_run_step
 from rl_training.training.loop import Trainer
 from rl_training.training.off_policy import OffPolicyTrainer
 from rl_training.training.offline.online import OnlineTrainer
-from rl_training.types import CheckpointError, ConfigError
+from rl_training.types import CheckpointError, ConfigError, Policy, StateDict
 
 
 def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str, *, policy_only: bool = False) -> None:
@@ -28,7 +34,8 @@ def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str, *, policy_onl
                 f"{algo}, or give --init-policy-only"
             )
         saved = CheckpointManager(source.path).load(start.checkpoint, parts={"policy", "algorithm"}).parts
-        with fitting(f"--init-from {init_from}: that run", "it needs the networks and the spaces of that run"):
+        check_normaliser(saved["policy"], trainer.algorithm.policy, init_from)
+        with taken_from(source, cfg, init_from):
             trainer.take_from(saved["policy"], saved["algorithm"])
         return
     if policy_only and not isinstance(trainer, OnlineTrainer):
@@ -41,9 +48,40 @@ def warm_start(trainer: Trainer, cfg: TrainConfig, init_from: str, *, policy_onl
         except CheckpointError as error:
             raise ConfigError(f"--init-from {init_from}: that run has no replay rows for this one: {error}") from error
         return
-    checkpoint = CheckpointManager(source.path).load(start.checkpoint, parts={"policy"})
-    with fitting(f"--init-from {init_from}: that policy", "it needs the network and the spaces of that run"):
-        trainer.parts()["policy"].load_state_dict(checkpoint.parts["policy"])
+    saved = CheckpointManager(source.path).load(start.checkpoint, parts={"policy"}).parts
+    policy = cast(Policy, trainer.parts()["policy"])
+    check_normaliser(saved["policy"], policy, init_from)
+    with taken_from(source, cfg, init_from):
+        policy.load_state_dict(saved["policy"])
+
+
+def check_normaliser(saved: StateDict, policy: Policy, init_from: str) -> None:
+    """ConfigError where one of both scales observations and the other does not: the network would see other numbers
+    than those that it learnt from."""
+    theirs, own = (bool(state.get("normalizer")) for state in (saved, policy.state_dict()))
+    if theirs != own:
+        words = ("scales observations", "does not") if theirs else ("does not scale observations", "does")
+        raise ConfigError(
+            f"--init-from {init_from}: that run {words[0]} and this config {words[1]}: "
+            f"set env.normalize_obs: {str(theirs).lower()}"
+        )
+
+
+@contextmanager
+def taken_from(source: RunDir, cfg: TrainConfig, init_from: str) -> Iterator[None]:
+    """Around loading the state of another run: ConfigError that names the fields in which its networks differ."""
+    try:
+        with fitting(f"--init-from {init_from}: that run"):
+            yield
+    except CheckpointError as error:
+        here, there = (config_to_mapping(each) for each in (cfg, source.config(secrets=False)))
+        fields = ("backend", "network")
+        changes = sealed_changes(*({name: tree[name] for name in fields} for tree in (there, here)))
+        if not changes:
+            raise ConfigError(str(error)) from error
+        raise ConfigError(
+            f"--init-from {init_from}: that run has other networks: {named(changes)}; give this run those of that one"
+        ) from error
 
 
 def learns_from_given_rows(cfg: TrainConfig) -> bool:
