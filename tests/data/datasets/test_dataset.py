@@ -24,7 +24,11 @@ def test_episodes_returns_and_scores() -> None:
     assert data.returns.tolist() == [3.0, 2.0, 4.0]
     assert data.score(data.returns).tolist() == [75.0, 50.0, 100.0]
     with pytest.raises(DatasetError, match="no reference scores"):
-        small_dataset(ref_min=4.0).score([1.0])
+        small_dataset(ref_min=None).score([1.0])  # type: ignore[arg-type]
+    worse = small_dataset(ref_min=4.0, ref_max=0.0)  # a higher return would have a lower score
+    assert not worse.has_scores
+    with pytest.raises(DatasetError, match=r"returns 0, not more than random actions \(4\)"):
+        worse.score([1.0])
 
 
 def test_selected_episodes_keep_their_final_observations() -> None:

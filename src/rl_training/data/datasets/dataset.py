@@ -122,15 +122,21 @@ class Dataset:
     def score(self, returns: Any) -> Array:
         """Normalised scores: 0 for the return of the random policy, 100 for that of the reference."""
         low, high = self.info.ref_min, self.info.ref_max
-        if low is None or high is None or high == low:
+        if low is None or high is None:
             raise DatasetError(f"this dataset of '{self.info.env_id}' has no reference scores")
+        if high <= low:
+            raise DatasetError(
+                f"this dataset of '{self.info.env_id}' has no scores: its reference policy returns {high:g}, not more "
+                f"than random actions ({low:g})"
+            )
         scores: Array = 100.0 * (np.asarray(returns, np.float64) - low) / (high - low)
         return scores
 
     @property
     def has_scores(self) -> bool:
+        """Whether there are reference scores, the policy's above that of random actions: else better would be less."""
         low, high = self.info.ref_min, self.info.ref_max
-        return low is not None and high is not None and low != high
+        return low is not None and high is not None and low < high
 
     def select(self, episodes: Array) -> Dataset:
         """Only these episodes, in this order, in memory."""
