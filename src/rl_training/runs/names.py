@@ -274,22 +274,24 @@ def names_in(folder: Path) -> list[str]:
 
 
 @contextmanager
-def readable_errors(what: str) -> Iterator[None]:
-    """Turn OSError into a RunError that says what to do."""
+def readable_errors(what: str, place: str = "output_dir") -> Iterator[None]:
+    """Turn OSError into a RunError that says what to do; `place` is what the user chose where to write."""
     cures = {
-        errno.ENOSPC: "free some space or choose another output_dir",
-        errno.EDQUOT: "your disk quota is used up; free some space or choose another output_dir",
+        errno.ENOSPC: f"free some space or choose another {place}",
+        errno.EDQUOT: f"your disk quota is used up; free some space or choose another {place}",
         errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
-        errno.EROFS: "the disk is read-only; choose another output_dir",
-        errno.ENAMETOOLONG: "choose a shorter output_dir",
-        errno.ENOTDIR: "a file is in the way; move it or choose another output_dir",
-        errno.EEXIST: "a file is in the way; move it or choose another output_dir",
+        errno.EROFS: f"the disk is read-only; choose another {place}",
+        errno.ENAMETOOLONG: f"choose a shorter {place}",
+        errno.ENOTDIR: f"a file is in the way; move it or choose another {place}",
+        errno.EEXIST: f"a file is in the way; move it or choose another {place}",
     }
+    article, example = ("an", ", such as --output-dir ~/runs") if place == "output_dir" else ("a", "")
+    usual = f"choose {article} {place} you may write to{example}"
     try:
         yield
     except OSError as error:
-        cure = cures.get(error.errno or 0, "choose an output_dir you may write to, such as --output-dir ~/runs")
+        cure = cures.get(error.errno or 0, usual)
         where = f" ({error.filename})" if error.filename else ""
         raise RunError(f"{what}: {error.strerror}{where}; {cure}") from error
     except ValueError as error:  # a NUL byte or a lone surrogate in the path
-        raise RunError(f"{what}: {error}; choose an output_dir of ordinary characters") from error
+        raise RunError(f"{what}: {error}; choose {article} {place} of ordinary characters") from error

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,6 +20,7 @@ from rl_training.data.datasets.info import DatasetError
 from rl_training.data.datasets.native import read_native, write_native
 from rl_training.data.datasets.npz_file import write_npz
 from rl_training.data.datasets.opening import open_dataset
+from rl_training.types import RunError
 
 
 @pytest.mark.parametrize("data", [small_dataset(), dict_dataset()], ids=["box", "dict"])
@@ -31,6 +35,54 @@ def test_what_was_written_is_read(data: Dataset, kind: str, tmp_path: Path) -> N
         assert found.stored()[name].tobytes() == column.tobytes()
     if kind == "folder":
         assert isinstance(found.rewards, np.memmap)
+
+
+@pytest.mark.parametrize("kind", ["folder", "npz"])
+@pytest.mark.parametrize("change", [{"action_scale": "unit"}, {"ref_max": 7.0}, {"env_id": "Other-v0"}])
+def test_what_the_columns_mean_cannot_change_unseen(kind: str, change: dict[str, Any], tmp_path: Path) -> None:
+    """Actions in -2..1 that count as -1..1 would be learnt without a word."""
+    path = tmp_path / ("x" if kind == "folder" else "x.npz")
+    (write_native if kind == "folder" else write_npz)(small_dataset(), path)
+    if kind == "folder":
+        record = json.loads((path / "dataset.json").read_text())
+        (path / "dataset.json").write_text(json.dumps({**record, "author": "me"}))
+        assert open_dataset(path).info.author == "me"
+        (path / "dataset.json").write_text(json.dumps({**record, **change}))
+    else:
+        with np.load(path) as file:
+            columns = dict(file)
+        record = json.loads(columns["dataset.json"].tobytes())
+        np.savez(path, **{**columns, "dataset.json": np.frombuffer(json.dumps({**record, **change}).encode(), "u1")})
+    with pytest.raises(DatasetError, match=r"dataset\.json'? was changed"):
+        open_dataset(path)
+
+
+def test_a_dataset_of_before_the_second_checksum_is_read(tmp_path: Path) -> None:
+    write_native(small_dataset(), tmp_path / "x")
+    record = json.loads((tmp_path / "x" / "dataset.json").read_text())
+    del record["facts_sha256"]
+    (tmp_path / "x" / "dataset.json").write_text(json.dumps(record))
+    assert len(open_dataset(tmp_path / "x")) == 9
+    (tmp_path / "x" / "dataset.json").write_text(json.dumps({**record, "ref_max": "NaN"}))
+    with pytest.raises(DatasetError, match="does not describe a dataset"):
+        open_dataset(tmp_path / "x")
+
+
+def test_an_npz_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = small_dataset()
+    rewards = data.rewards.copy()
+    rewards[3] = np.nan
+    with pytest.raises(DatasetError, match="'rewards' is not finite in row 3"):
+        write_npz(replace(data, rewards=rewards), tmp_path / "x.npz")
+
+    def half(file: Any, **columns: Any) -> None:
+        file.write(b"PK")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", half)
+    with pytest.raises(RunError, match="free some space or choose another folder"):
+        write_npz(data, tmp_path / "x.npz")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_dataset_is_not_written_over(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
@@ -47,6 +50,13 @@ class DatasetInfo:
         observation, action = self.spaces
         return {**plain, "spaces": {"observation": plain_space(observation), "action": plain_space(action)}}
 
+    def facts_sha256(self) -> str:
+        """SHA-256 of what the columns mean: environment, spaces, scale of the actions, reference scores. Who made the
+        dataset and under which licence may be put right by hand."""
+        record = self.to_json()
+        facts = {name: record[name] for name in ("env_id", "spaces", "action_scale", "ref_min", "ref_max")}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
     @classmethod
     def from_json(cls, record: Any) -> DatasetInfo:
         """The inverse of `to_json`; ValueError, TypeError or KeyError for anything else."""
@@ -68,4 +78,16 @@ class DatasetInfo:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    number = None if value is None else float(value)
+    if number is not None and not math.isfinite(number):
+        raise ValueError(f"a reference score of {number}")
+    return number
+
+
+def check_facts(info: DatasetInfo, record: Mapping[str, Any], where: str) -> None:
+    """DatasetError where the record of a dataset was changed; older ones have no checksum of their own."""
+    if record.get("facts_sha256", info.facts_sha256()) != info.facts_sha256():
+        raise DatasetError(
+            f"{where} was changed: environment, spaces, action_scale and reference scores are not those it was written "
+            "with (facts_sha256); copy the dataset again, or record it anew"
+        )

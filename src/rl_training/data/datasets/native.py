@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from rl_training.data.datasets.dataset import Dataset, check_forms, check_values, combined, digest
-from rl_training.data.datasets.info import DatasetError, DatasetInfo
+from rl_training.data.datasets.info import DatasetError, DatasetInfo, check_facts
 from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import atomic_write
 from rl_training.types import Array
@@ -33,7 +33,7 @@ def write_native(data: Dataset, folder: Path) -> Path:
     check_forms(data, str(folder))
     check_values(data, str(folder))
     check_folder(folder)
-    with readable_errors(f"cannot write the dataset '{folder}'"):
+    with readable_errors(f"cannot write the dataset '{folder}'", "folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, column in data.stored().items():
             np.save(folder / file_of(name), column, allow_pickle=False)
@@ -71,6 +71,7 @@ def record_of(data: Dataset) -> dict[str, Any]:
         "versions": versions,
         "columns": columns,
         "sha256": data.sha256,
+        "facts_sha256": data.info.facts_sha256(),
     }
 
 
@@ -99,6 +100,7 @@ def read_native(folder: Path, *, verify: bool = True) -> Dataset:
                 )
         if combined({name: sha for name, (_, _, sha) in wanted.items()}, info.env_id) != record.get("sha256"):
             raise DatasetError(f"'{folder / INDEX}' was changed: its columns do not give its sha256")
+        check_facts(info, record, f"'{folder / INDEX}'")
         check_values(data, str(folder))
     return data
 

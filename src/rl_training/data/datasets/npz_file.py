@@ -10,22 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.datasets.dataset import Dataset, check_values
-from rl_training.data.datasets.info import DatasetError, DatasetInfo
+from rl_training.data.datasets.dataset import Dataset, check_forms, check_values
+from rl_training.data.datasets.info import DatasetError, DatasetInfo, check_facts
 from rl_training.data.datasets.native import INDEX, from_columns, record_of, why_unreadable
 from rl_training.runs.names import readable_errors
+from rl_training.system.atomic_io import rename
 from rl_training.types import Array
 
 
 def write_npz(data: Dataset, path: Path) -> Path:
     """Write a dataset as one compressed file."""
+    check_forms(data, str(path))
+    check_values(data, str(path))
     check_file(path)
     record = np.frombuffer(json.dumps(record_of(data)).encode(), np.uint8)
     columns: dict[str, Any] = {**data.stored(), INDEX: record}
-    with readable_errors(f"cannot write the dataset '{path}'"):
+    with readable_errors(f"cannot write the dataset '{path}'", "folder"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "xb") as file:
-            np.savez_compressed(file, **columns)
+        part = path.with_name(f".{path.name}.part")  # so that half a file never has the name of a whole one
+        try:
+            with open(part, "wb") as file:
+                np.savez_compressed(file, **columns)
+            rename(part, path)
+        finally:
+            part.unlink(missing_ok=True)
     return path
 
 
@@ -51,6 +59,7 @@ def read_npz(path: Path, *, verify: bool = True) -> Dataset:
         raise DatasetError(f"'{path}': {INDEX} does not describe a dataset ({error!r})") from error
     data = from_columns(info, arrays, str(path))
     if verify:
+        check_facts(info, record, f"'{path}': {INDEX}")
         for name, sha256 in data.digests.items():
             if sha256 != digests.get(name):
                 raise DatasetError(

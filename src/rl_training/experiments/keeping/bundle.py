@@ -39,7 +39,7 @@ def write_bundle(
     """
     folder = target or run.path / "export" / "bundle"
     trusted: dict[str, Any] = {"trust_plugins": trust_plugins, "allow_changed_config": allow_changed_config}
-    with readable_errors(f"cannot write '{folder}'"):
+    with readable_errors(f"cannot write '{folder}'", "folder"):
         make_folder(folder)
         workplace = Path(tempfile.mkdtemp(prefix=".export-", dir=folder))
         try:

@@ -94,7 +94,7 @@ def write_file(path: Path, data: bytes) -> Path:
     from rl_training.system.atomic_io import atomic_write
 
     path = path.expanduser()
-    with readable_errors(f"cannot write '{path}'"):
+    with readable_errors(f"cannot write '{path}'", "folder"):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, data)
     return path
