@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +26,22 @@ def merged(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
     scales = {data.info.action_scale for data in parts}
     references = {(data.info.ref_min, data.info.ref_max) for data in parts}
     info = replace(first, policy={"merged": [data.sha256 for data in parts]}, seed=None)
+    signatures = {name: joined_text(getattr(data.info, name) for data in parts) for name in ("author", "licence")}
+    info = replace(info, **signatures)
     if len(references) > 1:
         info = replace(info, ref_min=None, ref_max=None, reference="")
     if len(scales) > 1:
         info = replace(info, action_scale="unit")
     return joined(info, [steps for data in parts for steps in episodes_of(data, unit=len(scales) > 1)])
+
+
+def joined_text(texts: Iterable[str]) -> str:
+    """Different texts, the empty ones left out.
+
+    >>> joined_text(["A", "", "B", "A"])
+    'A; B'
+    """
+    return "; ".join(dict.fromkeys(each for each in texts if each))
 
 
 def episodes_of(data: Dataset, *, unit: bool) -> list[Steps]:

@@ -190,15 +190,14 @@ def write_minari(data: Dataset, where: str, env_spec: str | None = None) -> Path
     Actions are those of the environment, unless the dataset has them in -1..1.
     """
     folder = data_folder(where)
-    if (folder / METADATA).exists():
-        raise DatasetError(f"'{folder}' is a dataset already; remove it or give another name")
+    check_new(where)
     if isinstance(data.info.spaces[1], BoxSpec) and data.info.action_scale == "unit":
         raise DatasetError(
             "Minari holds actions of the environment, this dataset has them in -1..1 (replay rows): record episodes"
         )
     check_values(data, where)
     h5py = import_h5py()
-    with readable_errors(f"cannot write the dataset '{folder}'"):
+    with readable_errors(f"cannot write the dataset '{folder}'", "folder"):
         folder.mkdir(parents=True, exist_ok=True)
         with h5py.File(folder / MAIN, "w", track_order=True) as file:
             for number, (begin, end) in enumerate(data.episodes()):
@@ -206,6 +205,14 @@ def write_minari(data: Dataset, where: str, env_spec: str | None = None) -> Path
         record = metadata_of(data, where, folder, env_spec)
         atomic_write(folder / METADATA, json.dumps(record).encode() + b"\n")
     return folder
+
+
+def check_new(where: str) -> None:
+    """DatasetError where nothing can be written: a dataset is there already, or h5py is missing."""
+    folder = data_folder(where)
+    if (folder / METADATA).exists():
+        raise DatasetError(f"'{folder}' is a dataset already; remove it or give another name")
+    import_h5py()
 
 
 def write_episode(data: Dataset, group: Any, number: int, begin: int, end: int) -> None:

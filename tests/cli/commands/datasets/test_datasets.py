@@ -48,7 +48,7 @@ def test_recording_twice_gives_the_same_bits(run_dir: Path, tmp_path: Path, caps
     plain = ("--steps", "250", "--seed", "3", "--reference-episodes", "2")
     greedy = record(run_dir, tmp_path / "c", *plain, capsys=capsys)
     assert greedy["sha256"] != one["sha256"]
-    assert greedy["score_mean"] is not None
+    assert greedy["ref_max"] is not None
 
 
 def test_a_recorded_episode_can_be_played_again(run_dir: Path, tmp_path: Path, capsys: Any) -> None:
@@ -116,6 +116,30 @@ def test_what_cannot_be_written_is_refused_first(words: list[str], message: str,
     assert message in capsys.readouterr().err
     assert main(["record", "--env-id", "Nowhere-v0", "--steps", "9", "--output", str(tmp_path / "file")]) == 2
     assert "is a file; name a folder" in capsys.readouterr().err
+
+
+def test_nothing_is_played_for_a_target_that_cannot_be_written(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    (tmp_path / "x-v0" / "data").mkdir(parents=True)
+    (tmp_path / "x-v0" / "data" / "metadata.json").write_text("{}")
+    (tmp_path / "file").write_bytes(b"")
+    for target, message in (
+        ("minari:x-v0", "is a dataset already"),
+        (str(tmp_path / "file" / "x"), "is no folder you may write to"),
+    ):
+        assert main(["record", "--env-id", "Nowhere-v0", "--steps", "9", "--output", target]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_datasets_say_whose_they_are(tmp_path: Path, capsys: Any) -> None:
+    one, other, both = (str(tmp_path / name) for name in ("one", "other", "both"))
+    words = ["record", "--env-id", "CartPole-v1", "--episodes", "1", "--author", "Ada"]
+    assert main([*words, "--licence", "CC0", "--output", one]) == 0
+    assert "licence      CC0" in capsys.readouterr().out
+    assert main(["dataset", "convert", one, other, "--licence", "MIT"]) == 0
+    assert main(["dataset", "merge", one, other, "--output", both]) == 0
+    info = open_dataset(both).info
+    assert (info.author, info.licence) == ("Ada", "CC0; MIT")
 
 
 def test_a_run_without_replay_buffer_is_recorded_by_episodes(tmp_path: Path, capsys: Any) -> None:

@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.cli.commands.datasets.texts import check_target, number_in, write_and_show
-from rl_training.cli.flags import argument, converted, json_flag, switch, text
+from rl_training.cli.commands.datasets.texts import (
+    author_flag,
+    check_target,
+    licence_flag,
+    number_in,
+    signed,
+    write_and_show,
+)
+from rl_training.cli.flags import argument, converted, json_flag, output_dir_flag, switch, text
 from rl_training.cli.parser import Command, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +36,9 @@ class ConvertOptions:
     env_id: str | None = text("environment of a D4RL or OGBench file (.hdf5, .npz), whose spaces it must fit", "ID")
     whole: bool = switch("leave out episodes that begin or end in the middle")
     top: float = converted(read_top, 1.0, "keep this fraction of the whole episodes, those of the highest return", "F")
+    author: str | None = author_flag()
+    licence: str | None = licence_flag()
+    output_dir: str | None = output_dir_flag("folder to look for the run of run:RUN in (default runs)")
     json: bool = json_flag()
 
 
@@ -43,7 +53,7 @@ def run(options: ConvertOptions) -> int:
         data = data.select(np.flatnonzero(data.whole))
     if options.top < 1.0:
         data = data.select(best_episodes(data.returns, options.top, data.whole))
-    return write_and_show(data, options.target, as_json=options.json)
+    return write_and_show(signed(data, options), options.target, as_json=options.json)
 
 
 def opened(options: ConvertOptions) -> Dataset:
@@ -51,7 +61,7 @@ def opened(options: ConvertOptions) -> Dataset:
     from rl_training.data.datasets.opening import open_dataset
 
     if options.env_id is None:
-        return open_dataset(options.source)
+        return open_dataset(options.source, output_dir=options.output_dir or "runs")
     from rl_training.config.resolution import config_to_mapping
     from rl_training.config.schema import TrainConfig
     from rl_training.data.datasets.flat_files import read_flat

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rl_training.cli.commands.datasets.texts import check_target, write_and_show
-from rl_training.cli.flags import arguments, json_flag, text
+from rl_training.cli.commands.datasets.texts import author_flag, check_target, licence_flag, signed, write_and_show
+from rl_training.cli.flags import arguments, json_flag, output_dir_flag, text
 from rl_training.cli.parser import Command, UsageError
 
 
@@ -13,6 +13,9 @@ from rl_training.cli.parser import Command, UsageError
 class MergeOptions:
     datasets: tuple[str, ...] = arguments(2)
     output: str | None = text("folder to write, or a file that ends in .npz", "PATH")
+    author: str | None = author_flag()
+    licence: str | None = licence_flag()
+    output_dir: str | None = output_dir_flag("folder to look for the run of run:RUN in (default runs)")
     json: bool = json_flag()
 
 
@@ -23,8 +26,9 @@ def run(options: MergeOptions) -> int:
     if options.output is None:
         raise UsageError("say where to write the dataset: --output PATH")
     check_target(options.output)
-    data = merged([open_dataset(where) for where in options.datasets], options.datasets)
-    return write_and_show(data, options.output, as_json=options.json)
+    folder = options.output_dir or "runs"
+    data = merged([open_dataset(where, output_dir=folder) for where in options.datasets], options.datasets)
+    return write_and_show(signed(data, options), options.output, as_json=options.json)
 
 
 COMMAND = Command(

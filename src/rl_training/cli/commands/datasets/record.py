@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_training.cli.commands.datasets.texts import check_target, number_in, write_and_show
+from rl_training.cli.commands.datasets.texts import (
+    author_flag,
+    check_target,
+    licence_flag,
+    number_in,
+    signed,
+    write_and_show,
+)
 from rl_training.cli.commands.runs.resume import TARGETS
 from rl_training.cli.flags import (
     checkpoint_flag,
@@ -54,6 +61,8 @@ class RecordOptions:
     reference_episodes: int | None = whole(
         "episodes of the random and of the run's greedy policy that scores refer to; 0 for none (default 100)"
     )
+    author: str | None = author_flag()
+    licence: str | None = licence_flag()
     trust_plugins: bool = trust_flag()
     output_dir: str | None = output_dir_flag()
     json: bool = json_flag()
@@ -65,7 +74,7 @@ def run(options: RecordOptions) -> int:
     check_target(options.output)
     with stdout_for_the_result(options.json):
         data = recorded(options)
-    return write_and_show(data, options.output, as_json=options.json)
+    return write_and_show(signed(data, options), options.output, as_json=options.json)
 
 
 def check(options: RecordOptions) -> None:

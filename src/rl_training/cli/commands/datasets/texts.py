@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from rl_training.cli.flags import text
 from rl_training.cli.output import bold, print_json, show
 from rl_training.system.formatting import number_text
 
@@ -26,13 +29,14 @@ def number_in(typed: str) -> float:
 def check_target(where: str) -> None:
     """DatasetError where no dataset can be written, before time is spent on making one."""
     from rl_training.data.datasets.info import DatasetError
-    from rl_training.data.datasets.minari_file import MINARI
+    from rl_training.data.datasets.minari_file import MINARI, check_new
     from rl_training.data.datasets.native import check_folder
     from rl_training.data.datasets.npz_file import check_file
     from rl_training.data.datasets.opening import FLAT_FILES
 
     path = Path(where)
     if where.startswith(MINARI):
+        check_new(where)
         return
     if path.suffix in FLAT_FILES:
         raise DatasetError(f"'{where}': HDF5 files are only read; name a folder, a file ending in .npz, or minari:ID")
@@ -40,6 +44,32 @@ def check_target(where: str) -> None:
         check_file(path)
     else:
         check_folder(path)
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise DatasetError(f"'{where}' cannot be written: '{above}' is no folder you may write to; name another place")
+
+
+class Signed(Protocol):
+    """Options that say whose a dataset is."""
+
+    @property
+    def author(self) -> str | None: ...
+    @property
+    def licence(self) -> str | None: ...
+
+
+def author_flag() -> str | None:
+    return text("who made the dataset, as dataset.json says it", "NAME")
+
+
+def licence_flag() -> str | None:
+    return text("licence of the dataset, as dataset.json says it", "NAME")
+
+
+def signed(data: Dataset, options: Signed) -> Dataset:
+    """The dataset with the author and the licence that were given; others stay."""
+    given = {name: value for name in ("author", "licence") if (value := getattr(options, name)) is not None}
+    return replace(data, info=replace(data.info, **given))
 
 
 def write_and_show(data: Dataset, where: str, *, as_json: bool) -> int:
@@ -77,10 +107,16 @@ def describe(data: Dataset, where: str, *, as_json: bool) -> int:
     if record["score_mean"] is not None:
         low, high = number_text(record["ref_min"]), number_text(record["ref_max"])
         show(f"score        {record['score_mean']:.1f} (0 is a return of {low}, 100 of {high})")
+    elif record["ref_min"] is not None and record["ref_max"] is not None and not data.has_scores:
+        low, high = number_text(record["ref_min"]), number_text(record["ref_max"])
+        show(f"score        none: the policy returns {high}, not more than random actions ({low})")
     for name, counts in record["action_histogram"].items():
         show(f"{name:<12} {' '.join(f'{count:,}' for count in counts)}")
     policy = ", ".join(f"{name} {value}" for name, value in record["policy"].items())
     show(f"policy       {policy or 'unknown'}")
+    for name in ("author", "licence"):
+        if record[name]:
+            show(f"{name:<12} {record[name]}")
     show(f"sha256       {record['sha256']}")
     return 0
 
