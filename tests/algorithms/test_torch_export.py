@@ -10,11 +10,11 @@ import pytest
 
 from rl_training.algorithms.torch_export import greedy_module, program_bytes, program_runner
 from rl_training.build_context import BuildContext
-from rl_training.config.schema import BackboneConfig, NetworkConfig
+from rl_training.config.schema import BackboneConfig, MemoryConfig, NetworkConfig
 from rl_training.export.check import CheckedPolicy, FilePolicy
 from rl_training.registry import import_own
 from rl_training.seeding import Streams
-from rl_training.types import BoxSpec, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
+from rl_training.types import REWARD, BoxSpec, DictSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, SpaceSpec
 
 FLOAT = np.dtype(np.float32)
 NUMBERS = BoxSpec(np.full(3, -np.inf, "f"), np.full(3, np.inf, "f"), FLOAT)
@@ -36,6 +36,8 @@ CASES: dict[str, Any] = {
     "sac, transformer": ("sac", "transformer", FORCE, {}),
     "sac, own, discrete": ("sac", "own", DiscreteSpec(3), {}),
     "td3, own": ("td3", "own", FORCE, {}),
+    "dt": ("dt", "sequences", FORCE, {}),
+    "dt, discrete, masked": ("dt", "sequences", DiscreteSpec(4), {}),
 }
 
 
@@ -46,6 +48,8 @@ def test_programs_act_as_their_policy(case: str) -> None:
     masked = DictSpec({"speed": NUMBERS, "action_mask": MultiBinarySpec(size)})
     space: SpaceSpec = masked if "masked" in case else NUMBERS
     body = BackboneConfig(type=f"{__name__}:own" if kind == "own" else kind, hidden_dims=(8,))
+    if kind == "sequences":
+        body = BackboneConfig(hidden_dims=(), memory=MemoryConfig("transformer", size=8, layers=1, heads=2, window=4))
     network = NetworkConfig(actor=body, critic=body)
     spec = import_module(f"rl_training.hparams.{algo}").SPEC
     ctx = BuildContext(space, actions, streams=Streams(1), network=network, normalize_obs=True)
@@ -56,6 +60,8 @@ def test_programs_act_as_their_policy(case: str) -> None:
         if value.dtype.kind == "f":
             state["network"][name] = value + 0.2 * rng.standard_normal(value.shape).astype("f")
     policy.load_state_dict(state)
+    if algo == "dt":
+        policy.aim_at(np.array([-3.0, 7.0]))
     module = greedy_module(policy)
     assert module is not None
     file = FilePolicy(program_runner(program_bytes(module, {"algo": algo})), module.inputs())
@@ -69,6 +75,8 @@ def test_programs_act_as_their_policy(case: str) -> None:
             obs = {"speed": numbers, "action_mask": mask} if "masked" in case else numbers
             result = checked.act(obs, carry, is_first, rng)
             carry, is_first = result.carry, rng.random(count) < 0.1
+            if REWARD in carry:
+                carry[REWARD] = rng.standard_normal(count).astype("f")
             seen.append(result.env_actions)
     assert checked.agreement.rows == 1020
     assert len(np.unique(np.concatenate(seen), axis=0)) > 1

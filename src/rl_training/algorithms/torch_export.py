@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rl_training.algorithms.offline.dt import SequencePolicy
 from rl_training.algorithms.policies import NetworkPolicy, TorchParts
 from rl_training.algorithms.world_models.dreamer import DreamerPolicy
 from rl_training.algorithms.world_models.latent_policy import PREVIOUS, LatentPolicy
@@ -26,8 +27,10 @@ from rl_training.export.graph import Value
 from rl_training.models.backbones.memory import Remembering
 from rl_training.models.heads import MASKED_LOGIT
 from rl_training.numerics.encoding import observation_leaves
+from rl_training.numerics.normalization import ObsNormalizer
 from rl_training.types import (
     ACTION_MASK,
+    REWARD,
     Array,
     BoxSpec,
     ConfigError,
@@ -44,11 +47,21 @@ class ExportedModule(nn.Module):
     carried: dict[str, tuple[str, tuple[int, ...]]]
     """dtype and shape of each part of the memory."""
 
-    def __init__(self, observation_space: SpaceSpec, action_space: SpaceSpec) -> None:
+    def __init__(
+        self, observation_space: SpaceSpec, action_space: SpaceSpec, normalizer: ObsNormalizer | None = None
+    ) -> None:
         super().__init__()
+        self.affine = {} if normalizer is None else normalizer.affine()
+        self.clip = 0.0 if normalizer is None else normalizer.clip
         self.space, self.is_dict = action_space, isinstance(observation_space, DictSpec)
         self.leaves = observation_leaves(observation_space)
         self.mask = observation_space.spaces.get(ACTION_MASK) if isinstance(observation_space, DictSpec) else None
+
+    def normalized(self, key: str, value: Tensor) -> Tensor:
+        if key not in self.affine:
+            return value
+        mean, inverse_std = (torch.from_numpy(np.array(part)) for part in self.affine[key])
+        return ((value.double() - mean) * inverse_std).clamp(-self.clip, self.clip).float()
 
     def inputs(self) -> tuple[Value, ...]:
         """What `forward` takes."""
@@ -65,11 +78,10 @@ class GreedyModule(ExportedModule):
     """Normaliser, encoder, backbone, output layer and greedy action of a policy with a network."""
 
     def __init__(self, policy: NetworkPolicy, parts: TorchParts) -> None:
-        super().__init__(actor_space(policy.observation_space, policy.network_config), policy.action_space)
+        seen = actor_space(policy.observation_space, policy.network_config)
+        super().__init__(seen, policy.action_space, policy.normalizer)
         self.backbone, self.output, self.squash = parts
         self.encoder = policy.encoder
-        self.affine = {} if policy.normalizer is None else policy.normalizer.affine()
-        self.clip = 0.0 if policy.normalizer is None else policy.normalizer.clip
         body = parts.backbone
         memory = body.memory.initial_carry(1) if isinstance(body, Remembering) else {}
         self.carried = {
@@ -90,12 +102,6 @@ class GreedyModule(ExportedModule):
             features = self.backbone(obs)
         outputs = self.greedy(self.output(features), mask)
         return {**outputs, **{f"next_carry/{name}": value for name, value in after.items()}}
-
-    def normalized(self, key: str, value: Tensor) -> Tensor:
-        if key not in self.affine:
-            return value
-        mean, inverse_std = (torch.from_numpy(np.array(part)) for part in self.affine[key])
-        return ((value.double() - mean) * inverse_std).clamp(-self.clip, self.clip).float()
 
     def greedy(self, outputs: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """The best action from the outputs of the last layer, and logits where actions are discrete."""
@@ -162,11 +168,73 @@ class LatentModule(ExportedModule):
         return {"actions": numbers.argmax(-1), "logits": outputs, **carry}
 
 
+class SequenceModule(ExportedModule):
+    """The policy of `dt`: its memory is the window of steps so far, with `reward`, what the last action was rewarded
+    with."""
+
+    def __init__(self, policy: SequencePolicy) -> None:
+        super().__init__(policy.observation_space, policy.action_space, policy.normalizer)
+        self.model, self.scale = policy.network, policy.return_scale
+        self.target = policy.target_return / policy.return_scale
+        carry = policy.initial_carry(1)
+        self.carried = {name: (value.dtype.name, value.shape[1:]) for name, value in carry.items()}
+
+    def forward(self, feeds: dict[str, Tensor]) -> dict[str, Tensor]:
+        window, is_first = self.model.window, feeds["is_first"]
+        before = {name: feeds[f"carry/{name}"] for name in self.carried}
+        length = before["length"].masked_fill(is_first, 0)
+        last = before["returns"].gather(1, (length - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
+        wanted = torch.where(is_first, self.target, last - before[REWARD] / self.scale)
+        is_full = length == window
+        newest = torch.arange(window) == torch.where(is_full, window - 1, length).unsqueeze(1)  # (N, K)
+
+        def extended(rows: Tensor, value: Tensor) -> Tensor:
+            """Rows (N, K, ...) with one more step; a full window loses its oldest one."""
+            ones = [1] * (rows.dim() - 2)
+            moved = torch.where(is_full.reshape(-1, 1, *ones), rows.roll(-1, 1), rows)
+            return torch.where(newest.reshape(-1, window, *ones), value.unsqueeze(1), moved)
+
+        after = {name: extended(before[name], value) for name, value in self.seen(feeds).items()}
+        after["returns"] = extended(before["returns"], wanted)
+        after["actions"] = extended(before["actions"], torch.zeros_like(before["actions"][:, 0]))
+        outputs = self.model(after["returns"], self.window_of(after), after["actions"])
+        outputs = torch.where(newest.unsqueeze(2), outputs, 0.0).sum(1)  # those of the newest step
+        chosen, taken = self.chosen(outputs, feeds.get(ACTION_MASK))
+        after["actions"] = torch.where(newest.unsqueeze(2), taken.unsqueeze(1), after["actions"])
+        after |= {"length": (length + 1).clamp(max=window), REWARD: torch.zeros_like(before[REWARD])}
+        return {**chosen, **{f"next_carry/{name}": after[name] for name in self.carried}}
+
+    def seen(self, feeds: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The newest observations under the names of the memory."""
+        if not self.is_dict:
+            return {"obs/": feeds["obs"]}
+        own = {f"obs/{key}": feeds[f"obs/{key}"] for key in self.leaves}
+        return own if self.mask is None else {**own, f"obs/{ACTION_MASK}": feeds[ACTION_MASK]}
+
+    def window_of(self, after: dict[str, Tensor]) -> Any:
+        """The observations of the window as the network takes them, (N * K, ...)."""
+        rows = {name.removeprefix("obs/"): value for name, value in after.items() if name.startswith("obs/")}
+        flat = {key: value.flatten(0, 1) for key, value in rows.items()}
+        if not self.is_dict:
+            return self.normalized("obs", flat[""])
+        return {key: self.normalized(key, value) for key, value in flat.items()}
+
+    def chosen(self, outputs: Tensor, mask: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
+        """What the program gives, and the action as the memory keeps it (N, A)."""
+        if isinstance(self.space, BoxSpec):
+            return {"actions": within(self.space, scaled(self.space, outputs.reshape(-1, *self.space.shape)))}, outputs
+        logits = outputs if mask is None else outputs.masked_fill(mask == 0, MASKED_LOGIT)
+        actions = logits.argmax(1)
+        return {"actions": actions, "logits": logits}, nn.functional.one_hot(actions, outputs.shape[1]).float()
+
+
 def greedy_module(policy: object) -> ExportedModule | None:
     """The greedy policy as a module of its own on the CPU; None where it is not made of torch networks."""
     module: ExportedModule
     if isinstance(policy, DreamerPolicy):
         module = LatentModule(policy, policy.learner.actor)
+    elif isinstance(policy, SequencePolicy):
+        module = SequenceModule(policy)
     elif isinstance(policy, NetworkPolicy) and (parts := policy.torch_parts()) is not None:
         module = GreedyModule(policy, parts)
     else:

@@ -11,6 +11,7 @@ import numpy as np
 from rl_training.export.graph import PolicyGraph, Value
 from rl_training.types import (
     ACTION_MASK,
+    REWARD,
     ActResult,
     Array,
     BoxSpec,
@@ -36,6 +37,16 @@ class ExportError(RLTrainingError):
     """A file that does not do what its policy does; it is not kept."""
 
 
+def own_name(name: str) -> str:
+    """Name in a carry of an input "carry/...": the last reward has that under which environments are played."""
+    return REWARD if name == f"carry/{REWARD}" else name
+
+
+def file_name(name: str) -> str:
+    """The inverse of `own_name`."""
+    return f"carry/{REWARD}" if name == REWARD else name
+
+
 class FilePolicy:
     """An exported file behind the `Policy` interface; it is always greedy."""
 
@@ -50,13 +61,13 @@ class FilePolicy:
 
     def initial_carry(self, num_envs: int) -> Carry:
         carries = [value for value in self.inputs if value.name.startswith("carry/")]
-        return {value.name: np.zeros((num_envs, *value.shape), value.dtype) for value in carries}
+        return {own_name(value.name): np.zeros((num_envs, *value.shape), value.dtype) for value in carries}
 
     def act(
         self, obs: Obs, carry: Carry, is_first: Array, rng: np.random.Generator, *, deterministic: bool = False
     ) -> ActResult:
         outputs = self.run(self.feeds(obs, carry, is_first))
-        after = {name: outputs[f"next_{name}"] for name in carry}
+        after = {name: outputs[f"next_{file_name(name)}"] for name in carry}
         extras = {"logits": outputs["logits"]} if "logits" in outputs else {}
         return ActResult(outputs["actions"], outputs["actions"], after, extras)
 
@@ -65,7 +76,8 @@ class FilePolicy:
         named = {"obs": obs}
         if isinstance(obs, dict):
             named = {key if key == ACTION_MASK else f"obs/{key}": value for key, value in obs.items()}
-        given: dict[str, Any] = {**named, **carry, "is_first": is_first}
+        remembered = {file_name(name): value for name, value in carry.items()}
+        given: dict[str, Any] = {**named, **remembered, "is_first": is_first}
         return {value.name: np.asarray(given[value.name], value.dtype) for value in self.inputs}
 
     def state_dict(self) -> StateDict:
@@ -107,6 +119,8 @@ class CheckedPolicy:
     ) -> ActResult:
         own = {name: value for name, value in carry.items() if not name.startswith("file/")}
         files = {name.removeprefix("file/"): value for name, value in carry.items() if name.startswith("file/")}
+        if REWARD in own and REWARD in files:  # whoever steps the environment tells the policy alone
+            files[REWARD] = own[REWARD]
         result = self.policy.act(obs, own, is_first, rng, deterministic=True)
         beside = self.file.act(obs, files, is_first, rng, deterministic=True)
         compare(self.action_space, result.env_actions, beside, self.agreement)
