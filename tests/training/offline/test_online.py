@@ -12,11 +12,12 @@ import pytest
 from offline_runs import SMALL, TINY, assert_same, offline
 from sampling import sampled
 
-from rl_training import resume, train
+from rl_training import load, resume, train
 from rl_training.assembly.build import build_trainer
 from rl_training.checkpointing.manager import CheckpointManager
 from rl_training.cli import main
 from rl_training.config.loading import parse_config
+from rl_training.experiments.keeping.bundle import reached
 from rl_training.runs.directory import RunDir
 from rl_training.training.offline.online import OnlineTrainer
 
@@ -154,6 +155,12 @@ def test_an_offline_run_goes_on_with_its_own_config(random_pendulum: Path, small
     assert (cfg.dataset.path, cfg.dataset.online_share, cfg.name) == (str(random_pendulum), 0.5, None)
     saved, begun = (CheckpointManager(path).load(step).parts for path, step in ((small_iql, 64), (run.path, 0)))
     assert_same(saved["policy"], begun["policy"], "policy")
+
+
+def test_what_is_said_of_an_exported_policy_counts_updates(small_iql: Path) -> None:
+    said = load(small_iql).description()
+    assert (said["env_steps"], said["updates"]) == ("0", "64")
+    assert reached(said) == "64 updates from a dataset"
 
 
 def test_a_config_that_names_code_is_not_taken_from_a_run(small_iql: Path, tmp_path: Path, capsys: Any) -> None:

@@ -13,6 +13,7 @@ from rl_training.export.check import Agreement, CheckedPolicy, FilePolicy, Runne
 from rl_training.export.graph import HasGraph, PolicyGraph, Value
 from rl_training.export.numpy_file import npz_bytes, numpy_runner, program_text
 from rl_training.export.onnx_file import onnx_bytes, onnx_runner
+from rl_training.runs.names import readable_errors
 from rl_training.system.atomic_io import make_folder, rename
 from rl_training.training.evaluation import EnvMaker, evaluate_policy
 from rl_training.types import Array, ConfigError, Policy, RunError, SpaceSpec
@@ -22,6 +23,8 @@ PLANNERS = ("planet", "pets")
 
 
 FORMATS = ("onnx", "numpy", "torch")
+FILE_ENDINGS = (".onnx", ".npz", ".py", ".pt2", ".pt", ".pth")
+"""Endings of files that a user may have meant where the format writes others."""
 
 
 class Files(NamedTuple):
@@ -122,8 +125,12 @@ def export_policy(
     """
     suffixes = {Path(name).suffix for name in files.contents}
     folder = target.parent if suffixes == {target.suffix} else target
-    make_folder(folder)
-    workplace = Path(tempfile.mkdtemp(prefix=".export-", dir=folder))
+    if folder == target and target.suffix in FILE_ENDINGS and not target.is_dir():
+        names = " and ".join(files.contents)
+        raise ConfigError(f"'{target}' ends as a file of another kind: this format writes {names}, so name a folder")
+    with readable_errors(f"cannot write '{target}'", "folder"):
+        make_folder(folder)
+        workplace = Path(tempfile.mkdtemp(prefix=".export-", dir=folder))
     try:
         for name, content in files.contents.items():
             (workplace / name).write_bytes(content)

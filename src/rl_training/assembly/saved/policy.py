@@ -134,12 +134,8 @@ class SavedPolicy:
     def description(self) -> dict[str, str]:
         """What an exported file says about itself."""
         cfg = self.config
-        return {
-            "algo": cfg.algo,
-            "env_id": str(cfg.env_id),
-            "env_steps": str(self.env_steps),
-            "rl_training": __version__,
-        }
+        reached = {name: str(count) for name, count in self.position().items()}
+        return {"algo": cfg.algo, "env_id": str(cfg.env_id), **reached, "rl_training": __version__}
 
     def position(self) -> dict[str, int]:
         """How far its checkpoint is: in env steps, or in updates where the run is offline."""

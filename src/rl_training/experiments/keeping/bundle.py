@@ -71,6 +71,17 @@ def scored(
     return evaluate(run.path, checkpoint=checkpoint, episodes=episodes, **trusted), note
 
 
+def reached(description: dict[str, str]) -> str:
+    """How long a run was trained, in words.
+
+    >>> reached({"env_steps": "0", "updates": "50000"})
+    '50,000 updates from a dataset'
+    """
+    if "updates" in description:
+        return f"{int(description['updates']):,} updates from a dataset"
+    return f"{int(description['env_steps']):,} env steps"
+
+
 def card(description: dict[str, str], metrics: dict[str, Any], reports: dict[str, ExportReport], note: str) -> str:
     """The model card: front matter that model hubs read, then what the files are and how to use them."""
     algo, env_id = description["algo"], description["env_id"]
@@ -92,7 +103,7 @@ def card(description: dict[str, str], metrics: dict[str, Any], reports: dict[str
 
 # {algo} on {env_id}
 
-Trained with rl_training {__version__} for {int(description["env_steps"]):,} env steps.
+Trained with rl_training {__version__} for {reached(description)}.
 
 | greedy episodes | return | IQM | length |
 |---|---|---|---|

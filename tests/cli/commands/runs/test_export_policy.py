@@ -90,6 +90,17 @@ def test_refusals_are_one_sentence(run: Path, capsys: pytest.CaptureFixture[str]
         graph_for_export(load(run).policy, "pets", {})
 
 
+def test_places_that_files_cannot_have(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    command = ["export-policy", str(run), "--episodes", "1", "--output"]
+    assert main([*command, str(tmp_path / "file" / "x.onnx")]) == 1
+    assert "cannot write '" in capsys.readouterr().err
+    for kind, name, files in (("onnx", "x.pt", "policy.onnx"), ("numpy", "x.npz", "policy.npz and policy.py")):
+        assert main([*command, str(tmp_path / name), "--format", kind]) == 2
+        assert f"this format writes {files}, so name a folder" in " ".join(capsys.readouterr().err.split())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
 def test_a_bundle_is_a_folder_with_a_card(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["export-policy", str(run), "--format", "bundle", "--episodes", "4", "--output", str(tmp_path / "card")]
     assert main(command) == 0
