@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rl_training.data.datasets.dataset import Dataset
 from rl_training.experiments.analysis.plots import PALETTE, figure_style, short_number
-from rl_training.types import Array, BoxSpec
+from rl_training.types import ACTION_MASK, Array, BoxSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +19,10 @@ SIZE = (10.8, 3.6)
 RETURN_BINS, ACTION_BINS, COVERAGE_BINS = 30, 20, 40
 MAX_DIMENSIONS = 6
 """Dimensions of an action that are drawn at most."""
+MAX_NUMBERS = 512
+"""Numbers of an observation that its directions are found in: of a larger one, such as an image, evenly spaced ones."""
+MAX_ROWS = 100_000
+"""Rows that the coverage is drawn from: of a larger dataset, evenly spaced ones."""
 
 
 def dataset_figure(data: Dataset, title: str) -> Figure:
@@ -44,6 +49,7 @@ def draw_returns(axes: Axes, data: Dataset) -> None:
             axes.text(value, axes.get_ylim()[1], f" {label}", color=PALETTE[1], fontsize="x-small", va="top")
     kind = "whole episodes" if data.whole.any() else "episodes, none of them whole"
     axes.set(title="returns", xlabel="return", ylabel=f"{len(values):,} {kind}")
+    axes.yaxis.get_major_locator().set_params(integer=True)
     axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
 
 
@@ -72,18 +78,32 @@ def draw_actions(axes: Axes, data: Dataset) -> None:
 
 def draw_coverage(axes: Axes, data: Dataset) -> None:
     """How many rows are where, along the two directions in which observations vary most."""
-    places, words = main_directions(features_of(data))
+    rows = features_of(data)
+    places, words = main_directions(rows)
     image = axes.hist2d(places[:, 0], places[:, 1], bins=COVERAGE_BINS, cmin=1, cmap="viridis")[3]
-    axes.figure.colorbar(image, ax=axes, label="rows")
+    axes.figure.colorbar(image, ax=axes, label="rows" if len(rows) == len(data) else f"rows, of {len(rows):,}")
     axes.set(title="coverage of observations", xlabel=words[0], ylabel=words[1])
     axes.grid(visible=False)
 
 
 def features_of(data: Dataset) -> Array:
-    """Observations as rows of real numbers, all keys side by side."""
-    obs: Any = data.obs_of(np.arange(len(data)))
-    leaves = obs.values() if isinstance(obs, dict) else (obs,)
-    return np.concatenate([np.asarray(leaf, np.float64).reshape(len(data), -1) for leaf in leaves], axis=1)
+    """Observations as rows of real numbers, all keys but the action mask side by side."""
+    rows = spaced(len(data), MAX_ROWS)
+    stored: Any = data.observations
+    leaves = [leaf for key, leaf in stored.items() if key != ACTION_MASK] if isinstance(stored, dict) else [stored]
+    sizes = [math.prod(leaf.shape[1:]) for leaf in leaves]
+    chosen, begin, parts = spaced(sum(sizes), MAX_NUMBERS), 0, []
+    for leaf, size in zip(leaves, sizes, strict=True):
+        own = chosen[(chosen >= begin) & (chosen < begin + size)] - begin
+        pieces = np.array_split(rows, max(len(rows) * size // 2**24, 1))  # a copy of all images may not fit
+        parts.append(np.concatenate([leaf[data.places[piece]].reshape(len(piece), -1)[:, own] for piece in pieces]))
+        begin += size
+    return np.concatenate(parts, axis=1, dtype=np.float64)
+
+
+def spaced(count: int, most: int) -> Array:
+    """At most `most` whole numbers below `count`, evenly spaced."""
+    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.int64)
 
 
 def main_directions(rows: Array) -> tuple[Array, tuple[str, str]]:
