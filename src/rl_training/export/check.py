@@ -29,6 +29,10 @@ TOLERANCE = 1e-5
 """Largest difference of real actions, relative to actions above 1; discrete ones must agree where the two best logits
 are further apart than this."""
 
+ROUNDINGS = 16
+"""Where this many roundings of a logit are more than `TOLERANCE` (from 8 on), choices nearer than them are near-ties:
+files sum action values of some hundreds in another order."""
+
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 """A file as a function from inputs to outputs, by name."""
 
@@ -149,13 +153,15 @@ def compare(space: SpaceSpec, actions: Array, beside: ActResult, agreement: Agre
             raise ExportError(f"the file's actions differ from the policy's by {largest:.2e}, more than {TOLERANCE}")
         agreement.largest = max(agreement.largest, float(differences.max(initial=0.0)))
         return
-    near = margins(space, beside.extras["logits"]) <= TOLERANCE
+    logits = beside.extras["logits"]
+    largest = np.abs(logits).max(1, initial=0.0, keepdims=True).astype(np.float32)
+    near = margins(space, logits) <= np.maximum(TOLERANCE, ROUNDINGS * np.spacing(largest))
     agreement.near_ties += int(near.sum())
     wrong = (actions != beside.env_actions) & ~near.reshape(actions.shape)
     if wrong.any():
         raise ExportError(
             f"{int(wrong.sum())} of {wrong.size} choices of the file differ from the policy's where its two best "
-            f"logits are more than {TOLERANCE} apart"
+            f"logits are more than {TOLERANCE} ({ROUNDINGS} roundings of large ones) apart"
         )
 
 
