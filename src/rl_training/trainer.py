@@ -141,6 +141,7 @@ def resume(
     run: str | Path,
     *,
     total_timesteps: int | None = None,
+    total_updates: int | None = None,
     runners: int | None = None,
     env_fn: EnvFn | None = None,
     callbacks: Sequence[Any] = (),
@@ -153,12 +154,12 @@ def resume(
 ) -> TrainResult:
     """Go on with a run from its newest sound checkpoint, as if it had never stopped.
 
-    `run` is a path, or a name inside `output_dir`. `total_timesteps` is the run's new budget from now on; a run that is
-    finished goes on only with one; `runners` is its new number of runners (`env.collector: ray`). `env_fn` and callback
-    objects are those that the run was trained with. A config that was edited since the checkpoint was saved, or the
-    checkpoint of another run, is refused unless `allow_changed_config`. `trust_plugins` agrees to the code that a run
-    which was not made here asks for; `consent` is that of the sweep to which the run belongs, given where the sweep was
-    made. `pause_at` is as for `train`.
+    `run` is a path, or a name inside `output_dir`. `total_timesteps` is the run's new budget from now on,
+    `total_updates` that of an offline run; a run that is finished goes on only with one. `runners` is its new number of
+    runners (`env.collector: ray`). `env_fn` and callback objects are those that the run was trained with. A config that
+    was edited since the checkpoint was saved, or the checkpoint of another run, is refused unless
+    `allow_changed_config`. `trust_plugins` agrees to the code that a run which was not made here asks for; `consent` is
+    that of the sweep to which the run belongs, given where the sweep was made. `pause_at` is as for `train`.
     """
     directory = RunDir.open(run, output_dir)
     ranks = None if launched().ranks == 1 else join_ranks(directory.config(secrets=False))
@@ -178,9 +179,9 @@ def resume(
                 stacklevel=2,
             )
         first = cfg
-        if total_timesteps is not None and cfg.training.total_updates is not None:
-            raise ConfigError("an offline run counts updates: it cannot go on to another number of env steps")
-        cfg = with_budget(cfg, total_timesteps or recorded.get("total_timesteps") or cfg.training.budget)
+        budget = given_budget(cfg, total_timesteps, total_updates)
+        stored = recorded.get("total_timesteps") or recorded.get("total_updates")
+        cfg = with_budget(cfg, budget or stored or cfg.training.budget)
         cfg = with_runners(cfg, runners or recorded.get("runners"))
         if ranks is not None:
             ranks.tell(GoAhead(current(), cfg.training.budget))
@@ -191,11 +192,11 @@ def resume(
             if recorded.get("parent") and isinstance(trainer, OffPolicyTrainer) and learns_from_given_rows(cfg):
                 trainer.close_replay()
             record_first_budget(directory, first)
-            if total_timesteps is not None:
-                directory.update_info(total_timesteps=total_timesteps)
+            if budget is not None:
+                directory.update_info(**{axis_of(cfg): budget})
             if runners is not None:
                 directory.update_info(runners=runners)
-            start: Start = "resumed" if total_timesteps is None else "extended"
+            start: Start = "resumed" if budget is None else "extended"
             result = execute(
                 trainer, cfg, directory, env_fn, users, signals, start=start, sealing=sealing, pause_at=pause_at
             )
@@ -227,10 +228,23 @@ def leading(ranks: Ranks | None) -> Iterator[None]:
         raise
 
 
+def axis_of(cfg: TrainConfig) -> str:
+    """What the budget of a run is called."""
+    return "total_timesteps" if cfg.training.total_updates is None else "total_updates"
+
+
+def given_budget(cfg: TrainConfig, total_timesteps: int | None, total_updates: int | None) -> int | None:
+    """The new budget of a run; ConfigError where it is in units that the run does not count."""
+    if total_timesteps is not None and cfg.training.total_updates is not None:
+        raise ConfigError("an offline run counts updates, not env steps: give --total-updates N")
+    if total_updates is not None and cfg.training.total_updates is None:
+        raise ConfigError("the run counts env steps, not updates: give --total-timesteps N")
+    return total_timesteps if total_updates is None else total_updates
+
+
 def with_budget(cfg: TrainConfig, total_timesteps: int) -> TrainConfig:
     """A config with another budget; evaluations keep the frequency of the budget that the run was started with."""
-    axis = "total_timesteps" if cfg.training.total_updates is None else "total_updates"
-    budget: dict[str, Any] = {axis: total_timesteps}
+    budget: dict[str, Any] = {axis_of(cfg): total_timesteps}
     return replace(cfg, training=replace(cfg.training, **budget, eval_frequency=cfg.training.eval_steps))
 
 

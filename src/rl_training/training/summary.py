@@ -74,7 +74,7 @@ def finished_text(run: RunDir, trainer: Trainer) -> str:
     by_episodes = trainer.decided is None and limit is not None and progress.episodes >= limit
     go_on = command(run, "resume", f" --total-timesteps {2 * progress.env_steps}")
     if progress.axis == "updates":
-        go_on = f"rl train --init-from {run.path}, which starts from its policy"
+        go_on = command(run, "resume", f" --total-updates {2 * progress.updates}")
     elif by_episodes:
         go_on = f"rl train --init-from {run.path}, with another training.total_episodes"
     lines = [

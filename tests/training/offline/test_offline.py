@@ -75,6 +75,20 @@ def test_statistics_of_the_dataset_are_frozen_in_the_policy(random_pendulum: Pat
     np.testing.assert_allclose(seen, (obs - obs.mean(0)) / obs.std(0), atol=1e-4)
 
 
+def test_a_finished_run_goes_on_with_more_updates(random_pendulum: Path, tmp_path: Path, capsys: Any) -> None:
+    short = {"total_updates": 64, "num_eval_episodes": 0}
+    run = offline("bc", random_pendulum, tmp_path, training=short).run_dir
+    capsys.readouterr()
+    assert main(["resume", str(run)]) == 0
+    assert "--total-updates 128" in capsys.readouterr().out
+    assert main(["resume", str(run), "--total-timesteps", "128"]) == 2
+    assert "give --total-updates N" in capsys.readouterr().err
+    assert main(["resume", str(run), "--total-updates", "128"]) == 0
+    info = json.loads((run / "run.json").read_text())
+    assert (info["total_updates"], "total_timesteps" in info) == (128, False)
+    assert json.loads((run / "metrics.json").read_text())["updates"] == 128
+
+
 def test_another_dataset_at_resume_is_refused(random_pendulum: Path, tmp_path: Path) -> None:
     data = record(None, Amount(steps=300), random_env="Pendulum-v1")
     folder = write_native(data, tmp_path / "data")

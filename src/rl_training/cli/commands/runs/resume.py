@@ -36,6 +36,7 @@ TARGETS = (
 class ResumeOptions:
     run: str = argument(values="runs")
     total_timesteps: int | None = whole("train to this many env steps instead of the run's own budget", low=1)
+    total_updates: int | None = whole("train an offline run to this many updates instead of its own budget", low=1)
     runners: int | None = whole("runners of a run with env.collector: ray, from now on", low=1)
     jobs: int | None = whole("runs at a time of a group (default: as it was started)", low=1)
     executor: str | None = executor_flag()
@@ -58,6 +59,8 @@ def run(options: ResumeOptions) -> int:
         raise UsageError("--allow-changed-config is for one run; resume the runs that were changed one by one")
     if options.runners is not None:
         raise UsageError("--runners is for one run; resume the runs one by one")
+    if options.total_updates is not None:
+        raise UsageError("--total-updates is for one offline run; resume the runs one by one")
     target.trusted = options.trust_plugins
     if isinstance(target, Sweep):
         from rl_training.cli.commands.many.sweep_runs import resume_sweep
@@ -89,6 +92,7 @@ def resume_run(run: RunDir, options: ResumeOptions, member: Membership | None = 
         result = resume(
             run.path,
             total_timesteps=options.total_timesteps,
+            total_updates=options.total_updates,
             runners=options.runners,
             allow_changed_config=options.allow_changed_config,
             trust_plugins=options.trust_plugins,
