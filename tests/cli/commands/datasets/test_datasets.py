@@ -131,6 +131,17 @@ def test_nothing_is_played_for_a_target_that_cannot_be_written(tmp_path: Path, m
         assert message in capsys.readouterr().err
 
 
+def test_a_preset_without_its_dataset_says_how_to_record_it(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "iql/pendulum"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no dataset 'data/pendulum-replay' yet, which iql/pendulum learns from" in said
+    assert "\n  rl record teacher --replay --output data/pendulum-replay" in said
+    assert main(["train", "iql/pendulum", "--dataset", "nowhere"]) == 2
+    assert "there is no dataset 'nowhere': name a folder" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_datasets_say_whose_they_are(tmp_path: Path, capsys: Any) -> None:
     one, other, both = (str(tmp_path / name) for name in ("one", "other", "both"))
     words = ["record", "--env-id", "CartPole-v1", "--episodes", "1", "--author", "Ada"]

@@ -136,8 +136,28 @@ def settled(options: TrainOptions) -> ResolvedConfig:
     if is_offline(resolved.config.algo):
         from rl_training.data.datasets.environment import with_environment
 
+        if not options.dry_run:
+            check_recorded(resolved, options)
         resolved = with_environment(resolved)
     return resolved
+
+
+def check_recorded(resolved: ResolvedConfig, options: TrainOptions) -> None:
+    """ConfigError with the commands that record it, where a preset's own dataset is not there yet."""
+    from pathlib import Path
+
+    from rl_training.types import ConfigError
+
+    # only a plain path: "run:..." and "minari:..." are found elsewhere
+    path = resolved.config.dataset.path
+    if path is None or "dataset.path" in options.fields.texts or ":" in path or Path(path).exists():
+        return
+    commands = [line[1:].strip() for line in (resolved.text or "").splitlines() if line.startswith("#   rl ")]
+    if commands:
+        raise ConfigError(
+            f"there is no dataset '{path}' yet, which {source_of(options)} learns from: give --dataset PATH, or record "
+            "it first:\n  " + "\n  ".join(commands)
+        )
 
 
 def with_config_of(start: str, options: TrainOptions) -> TrainOptions:
