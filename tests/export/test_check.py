@@ -26,3 +26,11 @@ def test_what_rounding_decides_is_a_near_tie(best: float, second: float) -> None
 def test_what_rounding_does_not_decide_must_agree(best: float, second: float) -> None:
     with pytest.raises(ExportError, match="1 of 1 choices of the file differ"):
         step(best, second)
+
+
+def test_the_logit_of_a_forbidden_option_widens_nothing() -> None:
+    """It is -1e8, where neighbours in float32 are 8 apart."""
+    agreement, logits = Agreement(), np.array([[1.0, 0.5, -1e8]], np.float32)
+    beside = ActResult(np.array([0]), np.array([0]), {}, {"logits": logits})
+    with pytest.raises(ExportError):
+        compare(DiscreteSpec(3), np.array([1]), beside, agreement)

@@ -153,9 +153,8 @@ def compare(space: SpaceSpec, actions: Array, beside: ActResult, agreement: Agre
             raise ExportError(f"the file's actions differ from the policy's by {largest:.2e}, more than {TOLERANCE}")
         agreement.largest = max(agreement.largest, float(differences.max(initial=0.0)))
         return
-    logits = beside.extras["logits"]
-    largest = np.abs(logits).max(1, initial=0.0, keepdims=True).astype(np.float32)
-    near = margins(space, logits) <= np.maximum(TOLERANCE, ROUNDINGS * np.spacing(largest))
+    chosen, ahead = best_options(space, beside.extras["logits"])
+    near = ahead <= np.maximum(TOLERANCE, ROUNDINGS * np.spacing(np.abs(chosen).astype(np.float32)))
     agreement.near_ties += int(near.sum())
     wrong = (actions != beside.env_actions) & ~near.reshape(actions.shape)
     if wrong.any():
@@ -165,20 +164,20 @@ def compare(space: SpaceSpec, actions: Array, beside: ActResult, agreement: Agre
         )
 
 
-def margins(space: SpaceSpec, logits: Array) -> Array:
-    """How far the best option of each choice is ahead of the next, (B, choices).
+def best_options(space: SpaceSpec, logits: Array) -> tuple[Array, Array]:
+    """The logit of the best option of each choice, and how far it is ahead of the next, both (B, choices).
 
-    >>> margins(DiscreteSpec(3), np.array([[1.0, 4.0, 3.5]])).tolist()
-    [[0.5]]
+    >>> [part.tolist() for part in best_options(DiscreteSpec(3), np.array([[1.0, 4.0, 3.5]]))]
+    [[[4.0]], [[0.5]]]
     """
-    if isinstance(space, DiscreteSpec | MultiDiscreteSpec):
-        sizes = (space.n,) if isinstance(space, DiscreteSpec) else space.nvec
-        parts = np.split(logits, np.cumsum(sizes)[:-1], axis=1)
-        return np.stack([ahead(part) for part in parts], axis=1)
-    return np.abs(logits)
+    if not isinstance(space, DiscreteSpec | MultiDiscreteSpec):
+        return logits, np.abs(logits)
+    sizes = (space.n,) if isinstance(space, DiscreteSpec) else space.nvec
+    parts = np.split(logits, np.cumsum(sizes)[:-1], axis=1)
+    return np.stack([part.max(1) for part in parts], axis=1), np.stack([margin(part) for part in parts], axis=1)
 
 
-def ahead(logits: Array) -> Array:
+def margin(logits: Array) -> Array:
     """The largest minus the second largest of each row; infinite where there is one only."""
     if logits.shape[1] == 1:
         return np.full(len(logits), np.inf)
