@@ -101,6 +101,7 @@ BOTH = {
     "iql": Case("iql", NUMBERS, FORCE, normalize=True),
     "awac": Case("awac", MIXED, FORCE),
     "cql": Case("cql", NUMBERS, FORCE),
+    "cql, discrete, masked": Case("cql", masked(4), DiscreteSpec(4)),
     "rebrac": Case("rebrac", NUMBERS, FORCE, backbone("mlp", 8, layer_norm=True)),
 }
 TORCH = {
@@ -114,7 +115,6 @@ TORCH = {
     "sac, gru": Case("sac", NUMBERS, FORCE, backbone("gru", 8, 6)),
     "td3, critics see more": Case("td3", DictSpec({"seen": NUMBERS, "critic_state": NUMBERS}), FORCE, normalize=True),
     "crossq": Case("crossq", MIXED, FORCE, normalize=True),
-    "cql, discrete, masked": Case("cql", masked(4), DiscreteSpec(4)),
     "mbpo": Case("mbpo", NUMBERS, FORCE),
 }
 JAX = {"pqn": Case("pqn", NUMBERS, DiscreteSpec(4), normalize=True)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
+from rl_training.hparams.dqn import DQNConfig
 from rl_training.hparams.off_policy import WIDE_NETWORK, supports_bounded_box, supports_discrete
 from rl_training.hparams.offline import OfflineHparams
 from rl_training.hparams.schedules import Schedule
@@ -60,6 +61,25 @@ def supports_cql(observation_space: SpaceSpec, action_space: SpaceSpec) -> str |
     if isinstance(action_space, DiscreteSpec):
         return supports_discrete(observation_space, action_space)
     return supports_bounded_box(observation_space, action_space)
+
+
+def dqn_config(hp: CQLConfig) -> DQNConfig:
+    """The double DQN inside CQL."""
+    return DQNConfig(
+        learning_rate=hp.learning_rate,
+        gamma=hp.gamma,
+        batch_size=hp.batch_size,
+        learning_starts=0,
+        updates_per_step=1.0,
+        max_grad_norm=hp.max_grad_norm,
+        adam_eps=hp.adam_eps,
+        optimizer=hp.optimizer,
+        tau=hp.tau,
+        target_every_updates=1,
+        epsilon_start=hp.epsilon,
+        epsilon_end=hp.epsilon,
+        kernel="reference",
+    )
 
 
 SPEC = AlgorithmSpec(

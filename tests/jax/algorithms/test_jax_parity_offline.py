@@ -12,7 +12,7 @@ from test_jax_parity_off_policy import BOX, MASKED, B, assert_metrics, assert_sa
 
 from rl_training.algorithms.offline.awac import AWAC
 from rl_training.algorithms.offline.bc import BC
-from rl_training.algorithms.offline.cql import CQL
+from rl_training.algorithms.offline.cql import CQL, DiscreteCQL
 from rl_training.algorithms.offline.iql import IQL
 from rl_training.algorithms.offline.rebrac import ReBRAC
 from rl_training.algorithms.offline.td3_bc import TD3BC
@@ -30,7 +30,7 @@ from rl_training.jax.algorithms.offline.cql import ConservativeLearner, Draws
 from rl_training.jax.algorithms.offline.rebrac import DoublyHeld
 from rl_training.jax.algorithms.offline.td3_bc import Imitating
 from rl_training.jax.host import build_agent
-from rl_training.types import ConfigError, DiscreteSpec, Progress
+from rl_training.types import DiscreteSpec, Progress
 
 SPECS = {
     BCConfig: bc.SPEC,
@@ -163,9 +163,24 @@ def test_cql_steps_as_its_twin(options: dict[str, Any]) -> None:
         assert_same(torch_twin, agent)
 
 
-def test_discrete_cql_is_for_torch() -> None:
-    with pytest.raises(ConfigError, match="not available with backend: jax"):
-        build_agent(offline(context(DiscreteSpec(3))), cql.SPEC, CQLConfig())
+@pytest.mark.parametrize("given", [{}, {"observation_space": MASKED}], ids=["plain", "masked"])
+def test_discrete_cql_steps_as_its_twin(given: dict[str, Any]) -> None:
+    hp = CQLConfig(learning_rate=1e-2, tau=0.1, weight=2.0, max_grad_norm=1.0)
+    ctx = offline(context(DiscreteSpec(3), **given))
+    torch_twin, agent = DiscreteCQL(ctx, hp), build_agent(ctx, cql.SPEC, hp)
+    assert_same(torch_twin, agent)
+    for seed in (1, 2, 3):
+        batch = transitions(ctx, seed)
+        if given:
+            batch["actions"] = np.zeros(B, np.int64)  # always allowed
+        assert_metrics(agent.update(dict(batch)).metrics, torch_twin.update(dict(batch)).metrics)
+        assert_same(torch_twin, agent)
+    obs, first = transitions(ctx)["obs"], np.ones(B, bool)
+    ours, theirs = (
+        algorithm.policy.act(obs, {}, first, np.random.default_rng(0), deterministic=True).env_actions
+        for algorithm in (agent, torch_twin)
+    )
+    assert ours.tolist() == theirs.tolist()
 
 
 @pytest.mark.parametrize("hp", [IQLConfig(), AWACConfig(), BCConfig(), TD3BCConfig()], ids=lambda hp: type(hp).__name__)

@@ -22,8 +22,7 @@ from rl_training.algorithms.off_policy import CriticStep, Transitions
 from rl_training.algorithms.offline.common import refuse_memory
 from rl_training.algorithms.sac import SAC, GaussianActor
 from rl_training.build_context import BuildContext
-from rl_training.hparams.cql import SPEC, CQLConfig
-from rl_training.hparams.dqn import DQNConfig
+from rl_training.hparams.cql import SPEC, CQLConfig, dqn_config
 from rl_training.hparams.sac import SACConfig
 from rl_training.models.critics import QCritics
 from rl_training.models.heads import MASKED_LOGIT, ActionParams
@@ -175,22 +174,3 @@ class DiscreteCQL(DQN):
         self.penalty = penalty.detach()
         loss = losses.mean() + self.options.weight * penalty
         return QStep(loss, chosen.detach().mean(), errors.mean(), errors)
-
-
-def dqn_config(hp: CQLConfig) -> DQNConfig:
-    """The double DQN inside CQL."""
-    return DQNConfig(
-        learning_rate=hp.learning_rate,
-        gamma=hp.gamma,
-        batch_size=hp.batch_size,
-        learning_starts=0,
-        updates_per_step=1.0,
-        max_grad_norm=hp.max_grad_norm,
-        adam_eps=hp.adam_eps,
-        optimizer=hp.optimizer,
-        tau=hp.tau,
-        target_every_updates=1,
-        epsilon_start=hp.epsilon,
-        epsilon_end=hp.epsilon,
-        kernel="reference",
-    )

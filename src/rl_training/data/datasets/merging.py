@@ -26,8 +26,8 @@ def merged(parts: Sequence[Dataset], names: Sequence[str]) -> Dataset:
     scales = {data.info.action_scale for data in parts}
     references = {(data.info.ref_min, data.info.ref_max) for data in parts}
     info = replace(first, policy={"merged": [data.sha256 for data in parts]}, seed=None)
-    signatures = {name: joined_text(getattr(data.info, name) for data in parts) for name in ("author", "licence")}
-    info = replace(info, **signatures)
+    author, licence = (joined_text(getattr(data.info, name) for data in parts) for name in ("author", "licence"))
+    info = replace(info, author=author, licence=licence)
     if len(references) > 1:
         info = replace(info, ref_min=None, ref_max=None, reference="")
     if len(scales) > 1:

@@ -49,7 +49,7 @@ def draw_returns(axes: Axes, data: Dataset) -> None:
             axes.text(value, axes.get_ylim()[1], f" {label}", color=PALETTE[1], fontsize="x-small", va="top")
     kind = "whole episodes" if data.whole.any() else "episodes, none of them whole"
     axes.set(title="returns", xlabel="return", ylabel=f"{len(values):,} {kind}")
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="y", integer=True)
     axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
 
 

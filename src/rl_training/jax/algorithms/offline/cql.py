@@ -1,4 +1,4 @@
-"""Conservative Q-learning (Kumar et al. 2020, arXiv:2006.04779) for JAX, continuous actions.
+"""Conservative Q-learning (Kumar et al. 2020, arXiv:2006.04779) for JAX, for continuous and for discrete actions.
 
 The twin of `rl_training/algorithms/offline/cql.py`. The random numbers of an update are drawn together (`Draws`).
 """
@@ -13,19 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from rl_training.build_context import BuildContext
-from rl_training.hparams.cql import SPEC, CQLConfig
+from rl_training.hparams.cql import SPEC, CQLConfig, dqn_config
 from rl_training.hparams.sac import SACConfig
+from rl_training.jax.algorithms.dqn import DeepQ, dqn_loss, of_actions
 from rl_training.jax.algorithms.off_policy import State, Transitions, critic_loss, following, td_targets
 from rl_training.jax.algorithms.sac import HYPER as SAC_HYPER
 from rl_training.jax.algorithms.sac import SoftActorCritic, tanh_gaussian, temperature_loss
-from rl_training.jax.models.networks import Params
+from rl_training.jax.models.distributions import masked
+from rl_training.jax.models.networks import Params, action_mask
 from rl_training.jax.traced_hparams import scheduled
 from rl_training.jax.types import Batch, JaxAlgorithm, Metrics, Noise
-from rl_training.types import BoxSpec, ConfigError
+from rl_training.types import DiscreteSpec
 
 __all__ = ["HYPER", "SPEC", "CQLConfig", "calibrated", "conservative_penalty", "cql"]
 
-HYPER = (*SAC_HYPER, "weight", "actor_learning_rate")
+HYPER = (*SAC_HYPER, "weight", "actor_learning_rate", "epsilon")
 LOG_HALF = math.log(0.5)
 """Log-density of a uniform action in -1..1, per dimension."""
 
@@ -57,12 +59,15 @@ def calibrated(values: Any, floors: Any, count: int) -> Any:
     return jnp.concatenate([values[:, :, :count], raised], axis=2)
 
 
+def discrete_penalty(values: Any, chosen: Any, mask: Any = None) -> Any:
+    """Mean of logsumexp Q(s, .) - Q(s, a) over the batch; `values` (B, A), those of the dataset's actions (B,)."""
+    return (jax.nn.logsumexp(masked(values, mask), axis=1) - chosen).mean()
+
+
 class ConservativeLearner(SoftActorCritic):
     """SAC with other targets and a penalty of the critics."""
 
     def __init__(self, ctx: BuildContext, hp: CQLConfig) -> None:
-        if not isinstance(ctx.action_space, BoxSpec):
-            raise ConfigError("cql with Discrete actions is not available with backend: jax; use backend: torch")
         super().__init__(ctx, cast(SACConfig, hp))
         self.options = hp
         online = ctx.progress.axis == "env_steps"
@@ -137,8 +142,39 @@ class ConservativeLearner(SoftActorCritic):
         return loss, {"critic_loss": loss, "value_mean": chosen.mean(), "penalty": penalty}
 
 
+class DiscreteConservative(DeepQ):
+    """Double DQN with a penalty, and a target that follows at every update."""
+
+    def __init__(self, ctx: BuildContext, hp: CQLConfig) -> None:
+        super().__init__(ctx, dqn_config(hp))
+
+    def learn(self, state: State, batch: Batch, updates: Any, key: Any) -> tuple[State, Metrics]:
+        rows, hyper = self.prepare(state, batch), state.hyper
+        targets = self.targets_of(state, rows)
+        improve = jax.grad(self.conservative_loss, has_aux=True)
+        grads, metrics = improve(state.params, rows, targets, hyper["weight"])
+        rate, moments = self.learning_rate(state, updates), state.optimizer["q"]
+        params, moments, norm = self.step(state.params, grads, moments, hyper, rate)
+        after = state._replace(params=params, optimizer={"q": moments}, updates=state.updates + np.uint32(1))
+        after = after._replace(targets={"q": following(state.targets["q"], params, hyper["tau"])})
+        return after, {**metrics, "grad_norm": norm, "epsilon": hyper["epsilon"]}
+
+    def conservative_loss(self, params: Params, rows: Transitions, targets: Any, weight: Any) -> tuple[Any, Metrics]:
+        """Huber loss of the values of the actions taken, and the conservative penalty."""
+        values = self.q.apply(params, rows.obs)
+        chosen = of_actions(values, rows.actions)
+        losses, errors = dqn_loss(chosen, targets)
+        penalty = discrete_penalty(values, chosen, action_mask(rows.obs))
+        loss = losses.mean() + weight * penalty
+        return loss, {"loss": loss, "value_mean": chosen.mean(), "td_error": errors.mean(), "penalty": penalty}
+
+
 def cql(ctx: BuildContext, hp: CQLConfig) -> JaxAlgorithm:
-    """SAC whose critics value actions that the dataset lacks below those that it has."""
+    """The algorithm for the actions that the context has."""
+    if isinstance(ctx.action_space, DiscreteSpec):
+        deep, pair = DiscreteConservative(ctx, hp), Noise("uniform", (2,))
+        functions = deep.algorithm(pair, deep.init, deep.act, deep.learn, exploration=lambda hyper, _: hyper["epsilon"])
+        return functions._replace(head="values")
     parts = ConservativeLearner(ctx, hp)
     noise = Noise("normal", (parts.size,))
     return parts.algorithm(noise, parts.init, parts.act, parts.learn, unit_actions=True)._replace(head="gaussian")
