@@ -67,6 +67,18 @@ class Masked(Leaving):
         return {agent: {"action_mask": np.array([0, 1], np.int8)} if self.place == "info" else {} for agent in infos}
 
 
+class LeavesEarly(Leaving):
+    """Agent 0 leaves after one step, the others after fifty; without a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observed = spaces.Box(0.0, 50.0, (1,), np.float32)
+        self.state_space = None  # type: ignore[assignment]
+
+    def begin(self) -> None:
+        self.left = {"agent_0": 1, "agent_1": 50, "agent_2": 50}
+
+
 class ComesBack(Leaving):
     """An agent comes back after its end."""
 
