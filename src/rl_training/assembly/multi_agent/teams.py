@@ -81,7 +81,7 @@ def row_view(
     if state and joint.state == "none":
         raise ConfigError(
             f"policy '{name}' ('{spec.name}') learns with the state of all agents, and env.agents.state is none; set "
-            "it to auto, env or concat, or take a critic of own observations (ippo)"
+            f"it to auto, env or concat, or take {'vdn' if spec.whole_teams else 'ippo'}, which learns without it"
         )
     view = RowView(joint, name, cfg.env.agents.ids == "one_hot" and joint.policies[name].count > 1, state, shared)
     if spec.whole_teams and shared is None:
