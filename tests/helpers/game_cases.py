@@ -71,6 +71,14 @@ class LastOneOut:
             self.agent_selection = (dead or alive)[0]
 
 
+class Stays(LastOneOut):
+    """The same whose agents stay when they have ended."""
+
+    def step(self, action: Any) -> None:
+        if action is not None:
+            super().step(action)
+
+
 class AtOnce(LastOneOut):
     """The same with agents that could act at the same time."""
 

@@ -67,6 +67,18 @@ class Masked(Leaving):
         return {agent: {"action_mask": np.array([0, 1], np.int8)} if self.place == "info" else {} for agent in infos}
 
 
+class LeavesEarly(Leaving):
+    """Agent 0 leaves after one step, the others after fifty; without a state of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observed = spaces.Box(0.0, 50.0, (1,), np.float32)
+        self.state_space = None  # type: ignore[assignment]
+
+    def begin(self) -> None:
+        self.left = {"agent_0": 1, "agent_1": 50, "agent_2": 50}
+
+
 class ComesBack(Leaving):
     """An agent comes back after its end."""
 
@@ -75,6 +87,7 @@ class ComesBack(Leaving):
         if len(self.agents) == 1:
             self.agents = ["agent_0", *self.agents]
             self.left["agent_0"] = 1
+            results[0].update(self.observe(["agent_0"]))
         return results
 
 
@@ -86,6 +99,33 @@ class Lingers(Leaving):
         results = super().step(actions)
         self.agents = before if self.agents else []
         return results
+
+
+class Odd(Leaving):
+    """Something is wrong with it, by name."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.fault = fault
+        if fault == "numbers":
+            self.possible_agents = [0, 1, 2]  # type: ignore[list-item]
+
+    def begin(self) -> None:
+        super().begin()
+        if self.fault == "nobody":
+            self.agents = []
+        if self.fault == "stranger":
+            self.agents = [*self.agents, "guest"]
+
+    def observe(self, agents: list[str]) -> Any:
+        if self.fault == "larger":
+            return {agent: np.zeros(2, np.float32) for agent in agents}
+        if self.fault == "smaller":
+            return {agent: np.float32(0) for agent in agents}
+        return {} if self.fault == "nothing" else super().observe([agent for agent in agents if agent != "guest"])
+
+    def state(self) -> Any:
+        return np.zeros(2 if self.fault == "state" else 3, np.float32)
 
 
 class Forgets(Leaving):

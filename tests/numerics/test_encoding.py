@@ -166,3 +166,9 @@ class TestFlatCodes:
         np.testing.assert_array_equal(
             encode_leaf_numpy(box((1, 1, 3)), np.array([[[[0, 51, 255]]]], np.uint8)), np.float32([[0.0, 0.2, 1.0]])
         )
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_no_observations_are_encoded_as_no_rows(shape: tuple[int, ...]) -> None:
+    leaf = box(shape, -1.0, 1.0, np.float32)
+    assert encode_leaf_numpy(leaf, np.zeros((0, *shape), np.float32)).shape == (0, leaf_features(leaf))

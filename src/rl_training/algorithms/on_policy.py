@@ -274,7 +274,7 @@ class OnPolicyAlgorithm:
             cut(is_first.reshape(-1)).view(length, -1),
             cut(valid.reshape(-1)).view(length, -1),
         )
-        return Rollout(
+        rollout = Rollout(
             {name: cut(column) for name, column in obs.items()} if isinstance(obs, dict) else cut(obs),
             cut(actions),
             cut(logprobs),
@@ -283,6 +283,9 @@ class OnPolicyAlgorithm:
             cut(self._flat(returns)),
             pieces,
         )
+        # a minibatch of pieces without a transition would have a mean over nothing
+        lived = pieces.valid.any(0)
+        return rollout if lived.all() else rollout.rows(lived.nonzero().reshape(-1))
 
     def _edge_carry(self, batch: Batch, traces: Mapping[str, Trace]) -> MemoryCarry:
         """The critic's memory before the last and the final observations: that after the row they follow."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -108,13 +108,35 @@ def build_jax(algo: str, spec: AlgorithmSpec, hparams: Any, ctx: BuildContext) -
     return build_agent(ctx, spec, hparams)
 
 
+OF_ALL_POLICIES = {
+    "on_policy": ("num_steps",),
+    "off_policy": ("batch_size", "learning_starts", "updates_per_step", "sequence_length", "burn_in"),
+}
+"""Hyperparameters that are the same for all policies of a run, by the kind of their algorithms."""
+
+
 def policy_hparams(cfg: TrainConfig, name: str, spec: AlgorithmSpec, hparams: Any) -> tuple[AlgorithmSpec, Any]:
-    """Algorithm and hyperparameters of one policy: the run's, with what the policy has for itself on top."""
+    """Algorithm and hyperparameters of one policy: the run's, with what the policy has for itself on top. Another
+    algorithm begins with its own defaults, and with the run's values of what is the same for all policies."""
     own = cfg.policies.get(name)
     if own is None:
         return spec, hparams
     same = own.algo is None or own.algo == cfg.algo
     if same and not own.hparams:
         return spec, hparams
-    base = plain_copy(hparams, "hparams") if same else {}
-    return resolve(cfg.algo if own.algo is None else own.algo, {**base, **own.hparams})
+    algo = cfg.algo if own.algo is None else own.algo
+    base = plain_copy(hparams, "hparams")
+    try:
+        if not same:
+            base = of_all_policies(base, spec, resolve(algo, None)[0])
+        return resolve(algo, {**base, **own.hparams})
+    except ConfigError as error:
+        raise ConfigError(f"policies.{name}: {error}") from error
+
+
+def of_all_policies(hparams: Mapping[str, Any], spec: AlgorithmSpec, other: AlgorithmSpec) -> dict[str, Any]:
+    """The hyperparameters of the run's algorithm that hold for `other` beside it, too."""
+    if other.kind != spec.kind:
+        return {}
+    known = [field.name for field in fields(other.hparams)] if is_dataclass(other.hparams) else list(hparams)
+    return {name: hparams[name] for name in OF_ALL_POLICIES.get(spec.kind, ()) if name in hparams and name in known}

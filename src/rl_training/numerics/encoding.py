@@ -74,7 +74,7 @@ def encode_leaf_numpy(leaf: LeafSpec, value: Array) -> Array:
         return np.eye(leaf.n, dtype=np.float32)[value]
     if isinstance(leaf, MultiDiscreteSpec):
         return np.concatenate([np.eye(n, dtype=np.float32)[value[:, i]] for i, n in enumerate(leaf.nvec)], axis=1)
-    flat = value.reshape(len(value), -1)
+    flat = value.reshape(len(value), math.prod(value.shape[1:]))  # not -1, which no rows leave open
     if isinstance(leaf, BoxSpec) and leaf.codes is not None:
         features: Array = (flat.take(leaf.codes.positions, axis=1) == leaf.codes.values) * leaf.codes.scale
         return features

@@ -105,6 +105,11 @@ def rollout_length(hparams: Any) -> int:
     return int(_given(hparams, "num_steps", OnPolicyHparams.num_steps))
 
 
+def burn_in(hparams: Any) -> int:
+    """Steps at the beginning of replayed sequences that only warm up a memory."""
+    return int(_given(hparams, "burn_in", OffPolicyHparams.burn_in))
+
+
 def behaviour_policy(algorithm: Algorithm) -> Policy:
     """The policy that collects rollouts: the one that learns, unless the algorithm has another `behaviour`."""
     return cast(Policy, getattr(algorithm, "behaviour", algorithm.policy))

@@ -183,6 +183,55 @@ def test_rows_of_replay_are_those_of_agents_that_are_there() -> None:
     assert (rows["terminated"] == (rows["next_obs"]["obs"][:, 0] == 0)).all()
 
 
+SIDES = {"early": ["agent_0"], "late": ["agent_[12]"]}
+GRU = {"network": {"actor": {"memory": "gru", **SMALL}, "critic": {"memory": "gru", **SMALL}}}
+IN_SEQUENCES = {"learning_starts": 8, "batch_size": 4, "sequence_length": 4, "burn_in": 4, "updates_per_step": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("algo", "sections"),
+    [
+        ("ippo", {}),
+        ("ippo", GRU),
+        ("mappo", {}),
+        ("reinforce", {}),
+        ("dqn", {"hparams": {"learning_starts": 8, "batch_size": 2}}),
+        ("dqn", {"hparams": IN_SEQUENCES, **GRU}),
+    ],
+)
+def test_a_policy_whose_agents_are_gone_waits(algo: str, sections: dict[str, Any]) -> None:
+    env = {"num_envs": 2, "agents": {"policies": SIDES}}
+    trainer = build_trainer(parse_config(config(algo, "team_cases:LeavesEarly", env=env, **sections)))
+    metrics = trainer.train_step(12)
+    assert "train/early/loss" in metrics or algo == "dqn"
+    before = {name: network_of(trainer, name) for name in SIDES}
+    metrics = trainer.train_step(12)
+    assert any(name.startswith("train/late/") for name in metrics)
+    assert all(np.isfinite(float(value)) for name, value in metrics.items() if name.startswith("train/"))
+    if algo != "dqn":  # a rollout in which the early agent is never there
+        assert not any(name.startswith("train/early/") for name in metrics)
+        assert network_of(trainer, "early") == before["early"]
+    assert network_of(trainer, "late") != before["late"]
+    trainer.close()
+
+
+def network_of(trainer: Any, policy: str) -> list[float]:
+    parameters = trainer.algorithm.policy.members[policy].network.parameters()
+    return [float(value) for tensor in parameters for value in tensor.detach().reshape(-1)]
+
+
+def test_pieces_of_a_rollout_in_which_an_agent_is_gone_are_left_out() -> None:
+    """Agent 0 is there in the first of fifty steps: with pieces of two, in one of ten."""
+    hparams = {"num_steps": 20, "sequence_length": 2, "num_minibatches": 15}
+    trainer = trained(config("ippo", "team_cases:LeavesEarly", hparams=hparams, env={"num_envs": 1}, **GRU))
+    rows = trainer.algorithm.rows("agents", trainer.buffer.as_batch())
+    rollout = trainer.algorithm.members["agents"].algorithm.prepare(rows)
+    assert len(rollout) == 10 + 10 + 1
+    assert len(rollout.learnt().returns) == 20 + 20 + 1
+    for value in trainer.algorithm.watched():
+        assert np.isfinite(np.asarray(value)).all()
+
+
 def test_env_steps_are_joint_steps_and_agents_are_counted_beside_them() -> None:
     trainer = trained(config("ippo", hparams={"num_steps": 3}))
     assert trainer.progress.env_steps == 4 * 3

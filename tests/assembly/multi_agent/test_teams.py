@@ -105,6 +105,21 @@ def test_logs_know_agents_policies_and_teams(tmp_path: Path) -> None:
     assert summary["agent_steps"] == metrics[-1]["agent_steps"]
 
 
+@pytest.mark.parametrize(
+    ("algo", "other", "names"),
+    [("ippo", "ppo", ["num_steps"]), ("dqn", "dqn", []), ("qmix", "dqn", ["batch_size", "learning_starts"])],
+)
+def test_another_algorithm_follows_the_rhythm_of_the_run(algo: str, other: str, names: list[str]) -> None:
+    agents = {**SIDES, "reward": "team_mean"}
+    own = {"late": {"algo": other, "hparams": {"learning_rate": 1e-5}}}
+    trainer = build_trainer(parse_config(config(algo, agents=agents, policies=own)))
+    members = trainer.algorithm.members
+    learnt = [member.algorithm.hp for member in members.values()]
+    assert learnt[1].learning_rate == 1e-5
+    assert all(getattr(learnt[0], name) == getattr(learnt[1], name) for name in names)
+    trainer.close()
+
+
 REFUSED = {
     "a policy that plays nobody": (config("ippo", policies={"late": {}}), "'late' plays no agent"),
     "rollouts and replay": (
@@ -121,7 +136,11 @@ REFUSED = {
     ),
     "an unknown hyperparameter": (
         config("ippo", agents=SIDES, policies={"late": {"hparams": {"clip_coeff": 4}}}),
-        "clip_coeff.*did you mean 'clip_coef'",
+        "^policies.late: .*clip_coeff.*did you mean 'clip_coef'",
+    ),
+    "an unknown algorithm": (
+        config("ippo", agents=SIDES, policies={"late": {"algo": "mapo"}}),
+        "^policies.late: unknown algorithm 'mapo'; did you mean 'mappo'",
     ),
     "no state": (config("mappo", agents={"state": "none"}), "learns with the state of all agents"),
     "no state to mix by": (config("qmix", agents={"state": "none", "reward": "team_mean"}), "learns with the state"),

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from pettingzoo.classic.connect_four import connect_four as connect_four_v3
 from pettingzoo.classic.tictactoe import tictactoe as tictactoe_v3
 
+from rl_training.envs.games import catalogue
 from rl_training.envs.games.connect_four import ConnectFour
-from rl_training.envs.games.rules import careless_tictactoe, connect_four_lookahead, perfect_tictactoe, random
+from rl_training.envs.games.rules import careless_tictactoe, connect_four_lookahead, misfit, perfect_tictactoe, random
 from rl_training.envs.games.tictactoe import TicTacToe
 from rl_training.types import EnvError
 
@@ -127,3 +129,10 @@ def test_rules_refuse_the_boards_of_other_games() -> None:
         careless_tictactoe(np.zeros((6, 7, 2), np.int8), None, np.random.default_rng(1))
     with pytest.raises(EnvError, match=r"'connect_four_lookahead' plays connect_four .* other observations$"):
         connect_four_lookahead({"a": np.zeros(3), "b": np.zeros(3)}, None, rng)
+
+
+def test_what_speaks_against_a_rule() -> None:
+    board, plain = catalogue.connect_four().observation_space, spaces.Box(0.0, 1.0, (3,))
+    assert misfit("random", board) is misfit("connect_four_lookahead", board) is misfit("rule:a:b", plain) is None
+    assert "plays tictactoe" in str(misfit("perfect_tictactoe", board))
+    assert "no action_mask" in str(misfit("random", plain))

@@ -162,6 +162,24 @@ def test_refusals_are_one_sentence() -> None:
     with pytest.raises(EnvError, match=r"opponent 'rule:game_cases:cheat' played 7, which is not legal"):
         env.reset(seed=3)
 
+    for action in (0, 1):  # an opponent has ended, and the learner
+        env = Seat(game_cases.Stays())
+        env.set_lineup(only(RulePlayer(f"rule:{game_cases.__name__}:leave"), "leave"))
+        env.sit_only(("a",))
+        env.reset(seed=0)
+        with pytest.raises(EnvError, match=r"'Stays': [abc] has ended and stays in agents; step\(None\) must"):
+            env.step(action)
+
+    class Numbered(LastOneOut):
+        def __init__(self) -> None:
+            super().__init__()
+            self.possible_agents = [0, 1, 2]  # type: ignore[list-item]
+
+    with pytest.raises(
+        EnvError, match=r"possible_agents of game 'Numbered' must be different strings, not \[0, 1, 2\]"
+    ):
+        Seat(Numbered())
+
     class Uneven(LastOneOut):
         def action_space(self, agent: str) -> Any:
             from gymnasium import spaces

@@ -235,6 +235,42 @@ def test_methods_that_give_something_else_are_named() -> None:
         as_simultaneous(AtOnceByTurns(), "own")
 
 
+ODD = {
+    "numbers": r"possible_agents of environment 'Odd' must be different strings, not \[0, 1, 2\]",
+    "nobody": r"'Odd' has no agents after reset\(\)",
+    "stranger": r"'Odd' has agents \['guest'\] beside possible_agents",
+    "larger": r"'Odd' gave an observation of agent_0 that is not in its observation_space Box.*: shape \(2,\)",
+    "smaller": r"'Odd' gave an observation of agent_0 that is not in its observation_space Box.*: .*0",
+    "nothing": r"'Odd' gave no observation of agent_0: reset\(\) must observe everybody in agents, and step\(\)",
+    "state": r"state\(\) of environment 'Odd' gave 2 numbers; its state_space has 3",
+}
+
+
+@pytest.mark.parametrize("fault", ODD)
+def test_what_an_environment_gives_is_looked_at(fault: str) -> None:
+    with pytest.raises(EnvError, match=ODD[fault]) as caught:
+        JointEnv(team_cases.Odd(fault)).reset(seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_end_without_an_observation_is_named() -> None:
+    env = JointEnv(team_cases.Forgets())
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match=r"'Forgets' gave no observation of agent_0: .* the agents that it ends among"):
+        env.step(np.ones(3))
+
+
+def test_who_comes_back_begins_a_life() -> None:
+    """What an earlier life remembered is not its own."""
+    env = JointEnv(team_cases.ComesBack())
+    env.reset(seed=0)
+    marks = []
+    for _ in range(3):
+        obs, *_ = env.step(np.ones(3))
+        marks.append((obs["agents:alive"][0], obs["agents:first"][0]))
+    assert (1, 1) in marks
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

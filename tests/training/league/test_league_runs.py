@@ -114,6 +114,12 @@ def test_refusals(tmp_path: Path) -> None:
         train(mapping(tmp_path, env={"agents": {"policies": "separate"}}))
     with pytest.raises(ConfigError, match=r"unknown rule 'perfect_tictacto'; did you mean 'perfect_tictactoe'\?"):
         train(mapping(tmp_path, league={"opponents": ["perfect_tictacto"]}))
+    with pytest.raises(
+        ConfigError, match=r"league.opponents: 'connect_four_lookahead' cannot play 'RLGame/TicTacToe-v0'"
+    ):
+        train(mapping(tmp_path, league={"opponents": ["random", "connect_four_lookahead"]}))
+    with pytest.raises(ConfigError, match=r"league.eval_opponent: 'connect_four_lookahead' .*: it plays connect_four"):
+        train(mapping(tmp_path, league={"eval_opponent": "connect_four_lookahead"}, training={"num_eval_episodes": 1}))
     transformer = {"memory": {"type": "transformer", "size": 8}, "encoder": "mlp"}
     with pytest.raises(ConfigError, match=r"cannot play against itself"):
         train(mapping(tmp_path, network={"actor": transformer, "critic": transformer}))

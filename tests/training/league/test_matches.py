@@ -160,6 +160,8 @@ def test_commands(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "exploitability " in text
     assert main(["eval", str(run), "--opponent", "nobody"]) == 2
     assert "--opponent 'nobody' is neither a rule" in capsys.readouterr().err
+    assert main(["eval", str(run), "--opponent", "randm"]) == 2
+    assert "did you mean 'random'?" in capsys.readouterr().err
     monkeypatch.setattr("builtins.input", lambda prompt: "q")
     assert main(["play", str(run), "--seat", "1"]) == 0
     assert "you are player_2 (O)" in capsys.readouterr().out

@@ -60,6 +60,16 @@ class Member:
     inspected: Inspected
     whole: bool = False
     """Whether it learns from all of its agents at once: rows of agents that are gone stay in their places."""
+    burn_in: int = 0
+    """Steps at the beginning of replayed sequences that only warm up its memory."""
+
+    def acts_in(self, rows: Batch) -> bool:
+        """Whether any of its agents is there in what it is to learn from: other rows teach nothing."""
+        there = rows.get("there", rows.get("valid"))
+        if there is None:  # transitions of agents that are gone are left out
+            return len(rows["actions"]) > 0
+        in_sequences = "next_obs" in rows and "is_first" in rows
+        return bool((there[:, self.burn_in :] if in_sequences else there).any())
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,8 @@ class TeamPolicy:
 
 
 class TeamAlgorithm:
-    """Learns with every member from the rows of its agents. Metrics of several policies are named `policy/metric`."""
+    """Learns with every member from the rows of its agents; one whose agents are gone in all of them waits. Metrics of
+    several policies are named `policy/metric`."""
 
     def __init__(self, joint: JointSpec, members: Mapping[str, Member], replay: TeamReplay | None = None) -> None:
         self.joint = joint
@@ -150,8 +161,12 @@ class TeamAlgorithm:
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def update(self, batch: Batch) -> UpdateResult:
-        results = {name: member.algorithm.update(self.rows(name, batch)) for name, member in self.members.items()}
-        if len(results) == 1:
+        results = {}
+        for name, member in self.members.items():
+            rows = self.rows(name, batch)
+            if member.acts_in(rows):
+                results[name] = member.algorithm.update(rows)
+        if len(self.members) == 1:
             return UpdateResult(next(iter(results.values())).metrics)
         metrics: Metrics = {
             f"{name}/{metric}": value for name, result in results.items() for metric, value in result.metrics.items()

@@ -8,6 +8,7 @@ from rl_training.config.multi_agent.agents import AgentsConfig
 from rl_training.config.multi_agent.league import LeagueConfig
 from rl_training.config.schema import TrainConfig
 from rl_training.envs.games.players import RulePlayer, only
+from rl_training.envs.games.rules import misfit
 from rl_training.envs.games.seat import seat_of, seats_of
 from rl_training.registry import rules
 from rl_training.training.host import HostTrainer
@@ -49,6 +50,19 @@ def check_game(cfg: TrainConfig, metadata: Any) -> bool:
     return True
 
 
+def check_rules(cfg: TrainConfig, space: Any) -> None:
+    """Refuse built-in rules that cannot play a game with these observations."""
+    named = dict.fromkeys(cfg.league.opponents, "opponents")
+    if cfg.training.num_eval_episodes:
+        named = {cfg.league.eval_opponent: "eval_opponent", **named}
+    for name, field in named.items():
+        if (why := misfit(name, space)) is not None:
+            raise ConfigError(
+                f"league.{field}: '{name}' cannot play '{cfg.env_id}': it {why}; name another rule, or one of yours as "
+                "'rule:package.module:function'"
+            )
+
+
 def build_league(cfg: TrainConfig, trainer: Trainer) -> LeagueCallback | None:
     """The league of a run, None where it plays no game; ConfigError where its policy cannot play against itself."""
     if not isinstance(trainer, HostTrainer) or cfg.env.collector != "local":  # games are refused elsewhere
@@ -56,6 +70,7 @@ def build_league(cfg: TrainConfig, trainer: Trainer) -> LeagueCallback | None:
     if not seats_of(trainer.collector.env.metadata):
         return None
     league = cfg.league
+    check_rules(cfg, trainer.collector.env.single_observation_space)
     graph = graph_of(trainer.algorithm.policy)
     if graph is None and (league.latest > 0 or league.snapshot_frequency > 0 or league.snapshot_score is not None):
         raise ConfigError(

@@ -50,7 +50,7 @@ def league_table(run: RunDir, checkpoint: str | int = "latest") -> dict[str, Any
     """Learner and members of a saved league, strongest first, with what the learner did against each."""
     saved = CheckpointManager(run.path).load(checkpoint)
     if "league" not in saved.parts:
-        raise RunError(f"run '{run.path.name}' has no league: its environment is no game")
+        raise ConfigError(f"run '{run.path.name}' has no league: its environment is no game")
     return table_of(run, saved)
 
 

@@ -15,7 +15,7 @@ from rl_training.hparams.base import AlgorithmSpec, CentralCritic
 from rl_training.numerics.agents import row_space, sharing
 from rl_training.registry import did_you_mean
 from rl_training.seeding import Streams
-from rl_training.training.contract import ReplayTerms, inspected, replay_terms, rollout_length
+from rl_training.training.contract import ReplayTerms, burn_in, inspected, replay_terms, rollout_length
 from rl_training.types import Algorithm, Array, ConfigError, JointSpec
 
 Learnt = Mapping[str, tuple[AlgorithmSpec, Any]]
@@ -42,7 +42,7 @@ def build_team(
     for name, (own_spec, own) in learnt.items():
         view = row_view(cfg, name, own_spec, own, joint, shared)
         algorithm = build(own_spec.name, own_spec, own, member_context(ctx, own_spec, view))
-        members[name] = Member(algorithm, view, inspected(algorithm), own_spec.whole_teams)
+        members[name] = Member(algorithm, view, inspected(algorithm), own_spec.whole_teams, burn_in(own))
         if own_spec.kind == "off_policy":
             terms[name] = replay_terms(algorithm, own)
     return TeamAlgorithm(joint, members, team_replay(members, terms) if terms else None)
@@ -81,7 +81,7 @@ def row_view(
     if state and joint.state == "none":
         raise ConfigError(
             f"policy '{name}' ('{spec.name}') learns with the state of all agents, and env.agents.state is none; set "
-            "it to auto, env or concat, or take a critic of own observations (ippo)"
+            f"it to auto, env or concat, or take {'vdn' if spec.whole_teams else 'ippo'}, which learns without it"
         )
     view = RowView(joint, name, cfg.env.agents.ids == "one_hot" and joint.policies[name].count > 1, state, shared)
     if spec.whole_teams and shared is None:

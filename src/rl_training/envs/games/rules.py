@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from rl_training.envs.games.board import BoardGame
 from rl_training.envs.games.connect_four import COLUMNS, ROWS, SQUARES, ConnectFour, has_four, square
 from rl_training.envs.games.solution import optimal_moves
 from rl_training.envs.games.tictactoe import TicTacToe
-from rl_training.types import Array, EnvError
+from rl_training.types import ACTION_MASK, Array, EnvError
 
 
 def random(observation: Any, mask: Array | None, rng: np.random.Generator) -> int:
@@ -57,3 +58,22 @@ def connect_four_lookahead(observation: Array, mask: Array | None, rng: np.rando
         if hits:
             return hits[int(rng.integers(len(hits)))]
     return legal[int(rng.integers(len(legal)))]
+
+
+BOARDS: dict[str, type[BoardGame]] = {
+    "perfect_tictactoe": TicTacToe,
+    "careless_tictactoe": TicTacToe,
+    "connect_four_lookahead": ConnectFour,
+}
+"""Rules that play one game, with that game."""
+
+
+def misfit(rule: str, space: spaces.Space[Any]) -> str | None:
+    """Why a rule of this module cannot play a game with these observations; None where nothing is known against it."""
+    seen = space.spaces if isinstance(space, spaces.Dict) else {}
+    if rule == "random" and ACTION_MASK not in seen:
+        return f"draws among legal moves, and there is no {ACTION_MASK} in the game's observations or infos"
+    board = seen["observation"].shape if "observation" in seen else None
+    if rule in BOARDS and board != (*BOARDS[rule].shape, 2):
+        return f"plays {BOARDS[rule].name}, and this is another game"
+    return None

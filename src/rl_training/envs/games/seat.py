@@ -64,6 +64,8 @@ class Seat(gym.Env[Any, Any]):
         self.agents = tuple(self.game.possible_agents)
         if len(self.agents) < 2:
             raise EnvError(f"game '{self.name}' has {len(self.agents)} agents; a game has at least two")
+        if len(set(self.agents)) < len(self.agents) or not all(isinstance(agent, str) for agent in self.agents):
+            raise EnvError(f"possible_agents of game '{self.name}' must be different strings, not {list(self.agents)}")
         self.metadata = {**game.metadata, SEATS: self.agents}
         self.render_mode = getattr(game, "render_mode", None)
         self.action_space = self._actions()
@@ -206,7 +208,19 @@ class Seat(gym.Env[Any, Any]):
             agent = game.agent_selection
             obs, reward, terminated, truncated, info = game.last()
             self._returns[agent] += float(reward)
-            game.step(None if terminated or truncated else self._move(agent, self._observed(obs, info)))
+            if terminated or truncated:
+                self._leave(agent)
+            else:
+                game.step(self._move(agent, self._observed(obs, info)))
+
+    def _leave(self, agent: str) -> None:
+        """The last turn of an agent that has ended."""
+        self.game.step(None)
+        if agent in self.game.agents:  # its turn would come again and again
+            raise EnvError(
+                f"game '{self.name}': {agent} has ended and stays in agents; step(None) must take it out and choose "
+                "the next agent_selection"
+            )
 
     def _move(self, agent: str, obs: Obs) -> Any:
         if self._logged:
@@ -224,7 +238,7 @@ class Seat(gym.Env[Any, Any]):
     def _finished(self) -> GameResult:
         """Play on to the end without the learner, where others still play, and compare what everybody earned."""
         own = self.seat
-        self.game.step(None)
+        self._leave(own)
         self.seat = ""  # nobody's turn to wait for
         self._play_others()
         self.seat = own

@@ -7,7 +7,7 @@ exact resume, workers, evaluation and budgets see an ordinary environment; learn
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -114,6 +114,8 @@ class JointEnv(gym.Env[Any, Any]):
         agents = list(env.possible_agents)
         if not agents:
             raise EnvError(f"environment '{self.name}' has no agents: possible_agents is empty")
+        if len(set(agents)) < len(agents) or not all(isinstance(agent, str) for agent in agents):
+            raise EnvError(f"possible_agents of environment '{self.name}' must be different strings, not {agents!r}")
         groups = policies_of(agents, self.cfg, self.name)
         teams_of(agents, self.cfg, self.name)  # refused here, where the names of the agents are known
         self.joint = self._spec(groups)
@@ -129,7 +131,6 @@ class JointEnv(gym.Env[Any, Any]):
         self.resume_strategy = getattr(inner, "resume_strategy", "replay")
         self.steps = 0
         self.last_state: Array = np.zeros(0, np.float32)
-        self.acted: set[str] = set()
         self.alive: frozenset[str] = frozenset()
         self.returns: dict[str, float] = {}
 
@@ -217,18 +218,18 @@ class JointEnv(gym.Env[Any, Any]):
         obs, infos = given(self.env.reset(seed=seed, options=options), 2, "reset", self.name)
         self.steps = 0
         self.returns = {place.agent: 0.0 for place in self.places}
-        self.acted = set()
-        self.alive = frozenset(self.env.agents)
-        return self._joined(obs, infos, {}, {}), {}
+        self.alive = self._there()
+        if not self.alive:
+            raise EnvError(f"environment '{self.name}' has no agents after reset(): agents lists those that are to act")
+        return self._joined(obs, infos, {}, {}, self.alive), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         before = self.alive
         actions = {place.agent: place.act(action[place.actions]) for place in self.places if place.agent in before}
         obs, rewards, terminated, truncated, infos = given(self.env.step(actions), 5, "step", self.name)
         self.steps += 1
-        self.acted |= before
         out_of_time = self.max_episode_steps is not None and self.steps >= self.max_episode_steps
-        staying = frozenset() if out_of_time else frozenset(self.env.agents)
+        staying = frozenset() if out_of_time else self._there()
         ended = {
             agent: TERMINATED if terminated.get(agent) else TRUNCATED
             for agent in before
@@ -238,35 +239,40 @@ class JointEnv(gym.Env[Any, Any]):
         own = {agent: float(rewards.get(agent, 0.0)) for agent in before}
         for agent, reward in own.items():
             self.returns[agent] += reward
-        joined = self._joined(obs, infos, own, ended)
+        joined = self._joined(obs, infos, own, ended, self.alive - before)
         score = sum(reward for agent, reward in own.items() if agent in self.scored) / len(self.scored)
         if self.alive:
             return joined, score, False, False, {}
         cut = TRUNCATED in ended.values()
         return joined, score, not cut, cut, self._summary()
 
+    def _there(self) -> frozenset[str]:
+        """The agents that are to act next."""
+        there = frozenset(self.env.agents)
+        if strangers := there - self.returns.keys():
+            raise EnvError(f"environment '{self.name}' has agents {sorted(map(str, strangers))} beside possible_agents")
+        return there
+
     def _joined(
-        self, obs: dict[str, Any], infos: dict[str, Any], rewards: dict[str, float], ended: dict[str, int]
+        self,
+        obs: dict[str, Any],
+        infos: dict[str, Any],
+        rewards: dict[str, float],
+        ended: dict[str, int],
+        begin: frozenset[str],
     ) -> dict[str, Array]:
         """The joint observation; agents that are gone have zeros, and every action allowed. Those that were cut off
-        just now keep their last observation and its mask."""
+        just now keep their last observation and its mask. `begin` are those whose lives begin."""
         arrays = {key: np.zeros(shape, dtype) for key, (shape, dtype) in self._layout.items()}
         for place in self.places:
             agent, row, keys = place.agent, place.row, place.keys
             is_alive = agent in self.alive
             if is_alive or agent in ended:
-                seen = obs[agent] if place.observed is None else place.observed(obs[agent])
-                if self.cfg.masks == "info":
-                    seen = {**(seen if isinstance(seen, dict) else {LONE: seen}), ACTION_MASK: self._mask(agent, infos)}
-                if isinstance(seen, dict):
-                    for leaf, key in keys.leaves:
-                        arrays[key][row] = seen[leaf]
-                else:
-                    arrays[keys.leaves[0][1]][row] = seen
+                self._observe(place, obs, infos, arrays)
                 arrays[keys.reward][row] = rewards.get(agent, 0.0)
             if is_alive:
                 arrays[keys.alive][row] = 1
-                arrays[keys.first][row] = agent not in self.acted
+                arrays[keys.first][row] = agent in begin
             else:
                 arrays[keys.ended][row] = ended.get(agent, 0)
                 # what was only cut off is valued by the actions that it could have taken
@@ -276,9 +282,44 @@ class JointEnv(gym.Env[Any, Any]):
         if self.joint.state == "env":
             # nothing bootstraps from a state in which all have terminated, and some environments have none then
             if self.alive or TRUNCATED in ended.values():
-                self.last_state = np.asarray(self.env.state(), np.float32).reshape(-1)  # type: ignore[attr-defined]
+                self.last_state = self._own_state()
             arrays[CRITIC_STATE] = self.last_state
         return arrays
+
+    def _observe(self, place: Place, obs: dict[str, Any], infos: dict[str, Any], arrays: Mapping[str, Array]) -> None:
+        """Put what one agent observes into its rows of the joint arrays."""
+        agent, keys = place.agent, place.keys
+        if agent not in obs:
+            raise EnvError(
+                f"environment '{self.name}' gave no observation of {agent}: reset() must observe everybody in agents, "
+                "and step() everybody who was there before it, the agents that it ends among them"
+            )
+        try:
+            seen = obs[agent] if place.observed is None else place.observed(obs[agent])
+            if self.cfg.masks == "info":
+                seen = {**(seen if isinstance(seen, dict) else {LONE: seen}), ACTION_MASK: self._mask(agent, infos)}
+            for leaf, key in keys.leaves:
+                value = seen[leaf] if isinstance(seen, dict) else seen
+                if not self.steps and np.shape(value) != arrays[key].shape[1:]:  # a smaller one would be repeated
+                    raise ValueError
+                arrays[key][place.row] = value
+        except (KeyError, TypeError, ValueError) as error:
+            space = self.env.observation_space(agent)
+            found = f"shape {obs[agent].shape}" if isinstance(obs[agent], np.ndarray) else repr(obs[agent])[:80]
+            raise EnvError(
+                f"environment '{self.name}' gave an observation of {agent} that is not in its observation_space "
+                f"{space}: {found}"
+            ) from error
+
+    def _own_state(self) -> Array:
+        """What the environment gives as the state of all agents, flat."""
+        state = np.asarray(self.env.state(), np.float32).reshape(-1)  # type: ignore[attr-defined]
+        size = self._layout[CRITIC_STATE][0]
+        if state.shape != size:
+            raise EnvError(
+                f"state() of environment '{self.name}' gave {state.size} numbers; its state_space has {size[0]}"
+            )
+        return state
 
     def _mask(self, agent: str, infos: dict[str, Any]) -> Any:
         info = infos.get(agent, {})

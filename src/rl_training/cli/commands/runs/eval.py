@@ -92,7 +92,7 @@ def run(options: EvalOptions) -> int:
 
 def opponent_path(named: str | None, output_dir: str | None) -> str | None:
     """An opponent as `evaluate` takes it: the name of a rule as it is, the path of a run that was named."""
-    from rl_training.registry import rules
+    from rl_training.registry import did_you_mean, rules
     from rl_training.runs.directory import RunDir
 
     if named is None or rules.is_rule(named):
@@ -101,7 +101,8 @@ def opponent_path(named: str | None, output_dir: str | None) -> str | None:
         target = find_target(named, output_dir)
     except UsageError as error:
         known = f"{', '.join(rules.names())}, rule:package.module:function"
-        raise UsageError(f"--opponent '{named}' is neither a rule ({known}) nor a run: {error}") from error
+        near = did_you_mean(named, rules.names())
+        raise UsageError(f"--opponent '{named}' is neither a rule ({known}) nor a run: {error}{near}") from error
     if not isinstance(target, RunDir):
         raise UsageError(f"--opponent takes one run, and '{named}' is a group or a sweep")
     return str(target.path)
