@@ -6,6 +6,7 @@ import re
 import warnings
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import team_cases
 
@@ -13,6 +14,7 @@ from rl_training.config.multi_agent.agents import AgentsConfig
 from rl_training.config.schema import EnvConfig
 from rl_training.envs.multi_agent.mpe import direct
 from rl_training.envs.multi_agent.repairs import repaired
+from rl_training.envs.multi_agent.simultaneous import GymTeam
 from rl_training.envs.multi_agent.sources import TeamSource
 from rl_training.testing import check_multi_agent
 
@@ -22,6 +24,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "pettingzoo/sisl/pursuit_v5": {"max_cycles": 15, "n_pursuers": 3, "n_evaders": 4},
     "pettingzoo/classic/rps_v2": {"max_cycles": 5},
 }
+FORAGING = "Foraging-8x8-2p-3f-v3"
+"""The fifth family: a joint Gymnasium environment."""
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -31,7 +35,7 @@ def test_families_of_pettingzoo(name: str) -> None:
 
 
 def test_level_based_foraging() -> None:
-    assert str(check_multi_agent("Foraging-8x8-2p-3f-v3", steps=60)) == "no problems found"
+    assert str(check_multi_agent(FORAGING, steps=60)) == "no problems found"
 
 
 def test_probes_and_a_single_agent_in_disguise() -> None:
@@ -41,10 +45,20 @@ def test_probes_and_a_single_agent_in_disguise() -> None:
     assert check_multi_agent(team_cases.Masked, masked, steps=20).ok
 
 
-@pytest.mark.parametrize("name", ["mpe2/simple_spread_v3", "pettingzoo/butterfly/knights_archers_zombies_v11"])
+class Foraging(GymTeam):
+    """With what PettingZoo's test asks for beside the methods."""
+
+    @property
+    def unwrapped(self) -> Foraging:
+        return self
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, FORAGING])
 def test_pettingzoo_agrees(name: str) -> None:
-    """What we step directly, and what we mend, is still a ParallelEnv to PettingZoo's own test."""
-    env = repaired(direct(TeamSource(name)(**FAMILIES[name])))
+    """What we step directly, mend or bring to its form is a ParallelEnv to PettingZoo's own test."""
+    env: Any = (
+        Foraging(gym.make(FORAGING)) if name == FORAGING else repaired(direct(TeamSource(name)(**FAMILIES[name])))
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of styles that it does not require, and of its own new registry
         from pettingzoo.test import parallel_api_test
