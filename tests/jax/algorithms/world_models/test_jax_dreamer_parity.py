@@ -38,8 +38,8 @@ CASES: dict[str, tuple[SpaceSpec, SpaceSpec, dict[str, Any]]] = {
     "v1": (IMAGE, box(2), {"dynamics": GAUSSIAN, "actor_gradient": "dynamics", "return_scale": "none"}),
     "real": (box(3), box(2), {"context": "zero"}),
     "v2": (box(3), DiscreteSpec(3), {"actor_gradient": "dynamics", "value_target": "slow", "kl_dynamics": 0.8}),
-    "deterministic": (box(3), DiscreteSpec(3), {"dynamics": DynamicsConfig("deterministic"), "imagine_last": 2}),
-    "stochastic": (box(3), DiscreteSpec(3), {"dynamics": DynamicsConfig("stochastic"), "imagine_last": 2}),
+    "deterministic": (IMAGE, DiscreteSpec(3), {"dynamics": DynamicsConfig("deterministic"), "imagine_last": 2}),
+    "stochastic": (IMAGE, DiscreteSpec(3), {"dynamics": DynamicsConfig("stochastic"), "imagine_last": 2}),
     "blocks": (MIXED, DiscreteSpec(2), {"dynamics": DynamicsConfig(kwargs={"blocks": 2}), "value_target": "slow"}),
 }
 OTHER_DYNAMICS = ("deterministic", "stochastic")

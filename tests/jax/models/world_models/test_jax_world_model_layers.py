@@ -153,6 +153,19 @@ def test_the_image_decoder_is_that_of_torch() -> None:
     assert_gradients(grads, twin)
 
 
+@pytest.mark.parametrize("features", [(8, 0), (0, 6)], ids=["deterministic", "random"])
+def test_an_image_decoder_takes_features_of_one_kind_alone(features: tuple[int, int]) -> None:
+    """Those of deterministic dynamics, which have no random ones, and of stochastic dynamics, which have no others."""
+    decoder = ImageDecoder(LAYOUT, *features, depth=2, units=5, blocks=2)
+    params = decoder.init(np.random.default_rng(0))
+    twin = TorchImageDecoder(np.random.default_rng(0), features, (3, 32, 16), depth=2, units=5, blocks=2)
+    ours = by_torch_names(params)
+    assert ours.keys() == twin.state_dict().keys()
+    assert all(torch.equal(twin.state_dict()[name], value) for name, value in ours.items())
+    images = jax.eval_shape(decoder.apply, params, np.zeros((2, sum(features)), np.float32))
+    assert images.shape == (2, 32, 16, 3)
+
+
 def in_float64(params: dict[str, Any]) -> dict[str, Any]:
     return {name: value.astype(np.float64) for name, value in params.items()}
 
