@@ -121,7 +121,8 @@ def in_float64(twin: TorchDreamer) -> None:
         if encoder is not None:
             encoder.register_forward_pre_hook(lambda module, inputs: (inputs[0].double(),))
     twin.ready(actor=twin.actor, critic=twin.critic)  # parameters and moments in one vector of the new type
-    if twin.hp.dynamics is GAUSSIAN:  # normal numbers of uniform ones: float32 leaves 1e-6 to the two libraries
+    if twin.hp.dynamics is GAUSSIAN or twin.hp.dynamics.type == "stochastic":
+        # normal numbers of uniform ones: float32 leaves 1e-6 to the two libraries
         uniform = twin.uniform
         twin.uniform = lambda *shape: uniform(*shape).double()  # type: ignore[method-assign]
     prepare = twin.prepare
