@@ -78,4 +78,5 @@ SPEC = AlgorithmSpec(
     build="rl_training.algorithms.world_models.planet:PlaNet",
     supports=supports_bounded_box,
     summary="PlaNet: at every step a search for good actions in a learnt world model; continuous actions",
+    prioritizes=False,
 )
