@@ -14,7 +14,7 @@ from rl_training.hparams.off_policy import (
     supports_bounded_box,
 )
 from rl_training.hparams.schedules import Schedule
-from rl_training.types import ConfigError, DiscreteSpec, SpaceSpec
+from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, SpaceSpec
 
 
 @dataclass(frozen=True)
@@ -213,4 +213,6 @@ def supports_world_model(observation_space: SpaceSpec, action_space: SpaceSpec) 
         return "a world model cannot imagine which actions a mask would allow"
     if isinstance(action_space, DiscreteSpec):
         return None
+    if not isinstance(action_space, BoxSpec) or action_space.dtype.kind != "f":
+        return "it needs Discrete actions or Box actions of a float dtype; for others take ppo"
     return supports_bounded_box(observation_space, action_space)
