@@ -14,7 +14,7 @@ from rl_training.cli.commands.runs.dream import errors_of
 from rl_training.config.loading import parse_config
 from rl_training.numerics.symlog import symexp
 from rl_training.training.dreams import longest_alone
-from rl_training.types import ConfigError, Dream
+from rl_training.types import ConfigError, Dream, ObservationError
 
 WIDTHS = {"deter": 8, "hidden": 8, "stoch": 2, "classes": 3, "units": 8, "layers": 1, "depth": 1, "bins": 5}
 
@@ -65,6 +65,26 @@ def test_a_loaded_policy_dreams(run: tuple[str, Path]) -> None:
     assert np.array_equal(dream.predicted["obs"], again.predicted["obs"])
     with pytest.raises(ConfigError, match=r"give one as obs\[None\]"):
         policy.dream(obs[0], [0])
+
+
+def test_what_no_dream_can_be_of_is_refused_in_one_sentence(run: tuple[str, Path]) -> None:
+    policy = rl_training.load(run[1])
+    space = policy.observation_space
+    obs = np.zeros((2, *space.shape), space.dtype)  # type: ignore[union-attr]
+    for actions, message in (
+        ([0, 7], r"whole numbers from 0 to 2 in an action .*, got 7"),
+        ([0.5, 1], r"whole numbers from 0 to 2 in an action .*, got 0\.5"),
+        ([[0], [1]], r"expected an action of shape \(\), or a batch"),
+        (1, "expected a sequence of actions"),
+        ([], "2 observations have 1 actions between them, but there are 0"),
+    ):
+        with pytest.raises((ObservationError, ConfigError), match=message):
+            policy.dream(obs, actions)
+    with pytest.raises(ConfigError, match="context must be between 1 and the 2 observations that are given, not 0"):
+        policy.dream(obs, [0, 1], context=0)
+    with pytest.raises(ConfigError, match="samples must be at least 1, not 0"):
+        policy.dream(obs, [0, 1], samples=0)
+    assert policy.dream(obs[:1], []).rewards.shape == (16, 1), "a reconstruction of one observation"
 
 
 def test_rl_dream_writes_what_it_says(
