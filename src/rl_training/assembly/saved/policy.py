@@ -90,7 +90,10 @@ class SavedPolicy:
         """
         policy = self.policy
         if not isinstance(policy, DreamingPolicy):
-            raise ConfigError(f"a run of '{self.config.algo}' has no world model; take dreamer, planet or dynamics")
+            raise ConfigError(
+                f"a run of '{self.config.algo}' has no world model with a latent state; take dreamer, planet, or "
+                "dynamics with rssm, stochastic or deterministic"
+            )
         rows, single = as_batch(obs, self.observation_space)
         if single:
             raise ConfigError("dream takes a sequence of observations; give one as obs[None]")
