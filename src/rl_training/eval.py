@@ -259,4 +259,9 @@ def dream_of_an_episode(
                 ended = bool(terminated or truncated)
         finally:
             env.close()
+        if len(seen) <= context:
+            raise ConfigError(
+                f"the episode ended after {len(actions)} steps, before the model was on its own: give a context of "
+                f"less than {len(seen)} observations, not {context}"
+            )
         return saved.dream(stack_obs(seen), np.stack(actions), samples=samples, context=context), saved.env_steps

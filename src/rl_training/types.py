@@ -7,7 +7,7 @@ Nothing above `envs/` sees `gymnasium.spaces`; the environment factory turns the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -358,6 +358,16 @@ class Dream:
     """What was really observed, (T, ...) by key; shorter where the future is unknown."""
     images: tuple[str, ...] = ()
     """Keys that are images."""
+
+    def until(self, steps: int) -> Dream:
+        """The first `steps` steps of it."""
+        return replace(
+            self,
+            predicted={name: value[:, :steps] for name, value in self.predicted.items()},
+            rewards=self.rewards[:, :steps],
+            continues=self.continues[:, :steps],
+            true={name: value[:steps] for name, value in self.true.items()},
+        )
 
 
 @runtime_checkable

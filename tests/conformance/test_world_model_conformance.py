@@ -25,6 +25,7 @@ def test_dreamer_conforms_on_every_kind_of_space() -> None:
     report = check_algorithm("dreamer", hparams=DREAMER)
     assert set(report.trained_on) | set(report.refused) == set(ENVIRONMENTS)
     assert set(report.refused) == {"RLProbe/MultiDiscrete-v0", "RLProbe/MultiBinary-v0", "RLProbe/MaskedArms-v0"}
+    assert "Discrete actions or Box actions of a float dtype" in report.refused["RLProbe/MultiDiscrete-v0"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_planet_conforms_with_every_kind_of_dynamics(kind: str) -> None:
     hparams = {**PLANET, "dynamics": {"type": kind}}
     report = check_algorithm("planet", environments=["Pendulum-v1", "CartPole-v1"], hparams=hparams)
     assert report.trained_on == ("Pendulum-v1",)
-    assert "needs Box actions" in report.refused["CartPole-v1"]
+    assert "for Discrete actions take dreamer" in report.refused["CartPole-v1"]
 
 
 def test_dreamer_conforms_with_pixels() -> None:

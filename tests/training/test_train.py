@@ -356,6 +356,17 @@ def test_log_frequency_thins_the_rows_and_keeps_every_episode(tmp_path: Path):
     assert rows(dense / "logs" / "episodes.jsonl") == rows(thin / "logs" / "episodes.jsonl")
 
 
+def test_an_environment_that_draws_nothing_ends_no_training(tmp_path: Path):
+    """One warning in place of videos, and the run goes on."""
+    sections = {"logging": {"video_frequency": 128}, "training": {"num_eval_episodes": 0}}
+    cfg = config(tmp_path, env_id="RLProbe/DictObs-v0", **sections)
+    with pytest.warns(UserWarning, match="no more videos of episodes.*takes no 'render_mode'") as warned:
+        result = train(cfg)
+    assert len(warned) == 1
+    assert json.loads((result.run_dir / "run.json").read_text())["status"] == "finished"
+    assert not list((result.run_dir / "videos").iterdir())
+
+
 def test_video_callback(tmp_path: Path):
     cfg = config(tmp_path, logging={"video_frequency": 256}, training={"num_eval_episodes": 0})
     run = train(cfg).run_dir

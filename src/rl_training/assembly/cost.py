@@ -64,6 +64,7 @@ def plan(cfg: TrainConfig) -> dict[str, Any]:
         **arithmetic,
         "env_steps": env_steps,
         "updates": training.budget if offline else schedule.owed(0, env_steps) if schedule else updates,
+        **({"updates_per_step": float(f"{float(schedule.updates_per_step):.6g}")} if schedule else {}),
         "evaluations": evaluations if training.num_eval_episodes else 0,
         "checkpoints": 1 + times(updates, rollout, training.checkpoint_frequency),
         **({"exchange_bytes": 4 * parameters * training.shards} if training.shards > 1 else {}),

@@ -76,6 +76,15 @@ def check_online(cfg: TrainConfig) -> None:
         raise ConfigError(f"{', '.join(used)} cannot be used where batches come from a dataset too")
 
 
+def check_priorities(cfg: TrainConfig, spec: AlgorithmSpec) -> None:
+    """Refuse a prioritised buffer for an algorithm that gives it no priorities: it would draw uniformly."""
+    if cfg.buffer.type == "prioritized" and not spec.prioritizes:
+        raise ConfigError(
+            f"'{cfg.algo}' gives a replay buffer no priorities, so buffer.type prioritized would draw uniformly; "
+            "leave it out"
+        )
+
+
 def check_collection(cfg: TrainConfig, spec: AlgorithmSpec) -> None:
     """Refuse a way of collecting that does not fit the algorithm."""
     env = cfg.env

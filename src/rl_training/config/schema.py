@@ -17,6 +17,7 @@ from rl_training.config.fitting import (
     builtin_spec,
     check_collection,
     check_minibatches,
+    check_priorities,
     offline_training,
     rollout_steps,
 )
@@ -151,6 +152,7 @@ class TrainConfig:
         spec = builtin_spec(self.algo)
         if spec is not None:
             check_collection(self, spec)
+            check_priorities(self, spec)
         if (num_steps := rollout_steps(self)) is not None:
             object.__setattr__(self, "hparams", replace(self.hparams, num_steps=num_steps))
         if self.training.shards > 1 and (refusal := against_shards(self)) is not None:

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from rl_training.dynamics.base import Belief, Dynamics, State
 from rl_training.dynamics.rssm import BlockGRU, gated
-from rl_training.hparams.world_models import usual_blocks
+from rl_training.hparams.world_models import check_blocks, check_sizes, usual_blocks
 from rl_training.models.world_models.layers import NormedLayer, dense
-from rl_training.types import ConfigError
 
 
 class Deterministic(Dynamics):
@@ -32,13 +31,14 @@ class Deterministic(Dynamics):
         open_loop: int = 5,
     ) -> None:
         super().__init__()
-        if open_loop < 1:
-            raise ConfigError(f"hparams.dynamics.kwargs.open_loop must be at least 1, not {open_loop}")
+        blocks = usual_blocks(deter) if blocks is None else blocks
+        check_sizes(hidden=hidden, open_loop=open_loop)
+        check_blocks(deter, blocks)
         self.deter = self.features = deter
         self.noise_size = 0
         self.open_loop = open_loop
         self.state_spec = {"deter": ((deter,), np.dtype(np.float32))}
-        self.blocks = usual_blocks(deter) if blocks is None else blocks
+        self.blocks = blocks
         self.core = BlockGRU(rng, deter, hidden, (0, actions), self.blocks)
         self.correction = NormedLayer(rng, deter + tokens, hidden)
         self.gates = dense(rng, hidden, 3 * deter)

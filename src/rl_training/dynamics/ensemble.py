@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rl_training.dynamics.base import Belief, Dynamics, Observed, State, standard_normal
+from rl_training.hparams.world_models import check_sizes
 from rl_training.models.critics import EnsembleLinear
-from rl_training.types import ConfigError
 
 BOUND_WEIGHT = 0.01
 """Weight of the learnt bounds of the log-variance in the loss, as in PETS."""
@@ -95,9 +95,7 @@ class Ensemble(Dynamics):
         layers: int = 3,
     ) -> None:
         super().__init__()
-        for name, value in (("members", members), ("hidden", hidden), ("layers", layers)):
-            if value < 1:
-                raise ConfigError(f"hparams.dynamics.kwargs.{name} must be at least 1, not {value}")
+        check_sizes(members=members, hidden=hidden, layers=layers)
         self.members, self.size = members, tokens
         self.features = tokens
         self.noise_size = tokens + 3

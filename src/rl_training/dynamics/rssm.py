@@ -118,7 +118,7 @@ class RSSM(Dynamics):
     ) -> None:
         super().__init__()
         blocks = usual_blocks(deter) if blocks is None else blocks
-        check_rssm(RSSMSizes(deter, hidden, stoch, classes, blocks), latent)
+        check_rssm(RSSMSizes(deter, hidden, stoch, classes, blocks), latent, unimix)
         self.latent: Latent = Categorical(stoch, classes, unimix) if latent == "categorical" else Gaussian(stoch)
         self.deter, self.blocks = deter, blocks
         self.features = deter + self.latent.size

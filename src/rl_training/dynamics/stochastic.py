@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rl_training.dynamics.base import Belief, Dynamics, State, bounded_actions
 from rl_training.dynamics.latents import Gaussian
+from rl_training.hparams.world_models import check_sizes
 from rl_training.models.world_models.layers import NormedMLP
 
 
@@ -18,6 +19,7 @@ class Stochastic(Dynamics):
         self, tokens: int, actions: int, rng: np.random.Generator, *, stoch: int = 32, hidden: int = 64, layers: int = 2
     ) -> None:
         super().__init__()
+        check_sizes(stoch=stoch, hidden=hidden, layers=layers)
         self.latent = Gaussian(stoch)
         self.features = stoch
         self.noise_size = self.latent.noise_size

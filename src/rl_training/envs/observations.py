@@ -1,4 +1,4 @@
-"""Checks observations passed to `predict`, one or a batch, against the space that the policy was trained on.
+"""Checks observations passed to `predict`, one or a batch, and actions passed to `dream` against their spaces.
 
 A wrong shape, a non-numeric or a non-finite value is refused, with what was expected and what was given. Other dtypes
 are converted where nothing is lost: whole floats for an integer space, integers for a float space.
@@ -6,7 +6,7 @@ are converted where nothing is lost: whole floats for an integer space, integers
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,16 @@ def as_batch(obs: Any, space: SpaceSpec, optional: Collection[str] = ()) -> tupl
     rows = {key: rows for key, (rows, _) in leaves.items()}
     missing = {key: leaf for key, leaf in space.spaces.items() if key not in given}
     return rows | {key: np.zeros((count, *leaf.shape), leaf.dtype) for key, leaf in missing.items()}, single
+
+
+def as_actions(actions: Any, space: LeafSpec) -> Array:
+    """A sequence of actions (T, ...), which may be empty; ObservationError if they do not fit the space."""
+    if isinstance(actions, Sequence | np.ndarray) and np.ndim(actions) and not len(actions):
+        return np.zeros((0, *space.shape), space.dtype)
+    rows, single = _leaf_batch(actions, space, "an action")
+    if single:
+        raise ObservationError(f"expected a sequence of actions, got one of {_form(space)}")
+    return rows
 
 
 def _flat(obs: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:

@@ -62,6 +62,8 @@ class AlgorithmSpec:
     """Learns from all agents that a policy plays at once, not from each by itself."""
     takes_late_data: bool = False
     """Whether it may learn from what earlier policies collected meanwhile (`env.collection: async`)."""
+    prioritizes: bool = True
+    """Whether it tells a replay buffer how wrong it was about what it drew, as a prioritised one needs to be told."""
     shards: bool = False
     """Whether the torch twin learns from batches in shards (`training.shards`), alone or with other processes."""
 

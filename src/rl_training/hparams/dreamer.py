@@ -71,4 +71,5 @@ SPEC = AlgorithmSpec(
     functional="rl_training.jax.algorithms.world_models.dreamer:dreamer",
     supports=supports_world_model,
     summary="DreamerV3: a policy learnt inside a world model; vectors, images, discrete or continuous actions",
+    prioritizes=False,
 )

@@ -38,4 +38,5 @@ SPEC = AlgorithmSpec(
     supports=supports_world_model,
     summary="a model of the environment alone, from random actions or a run's replay; its score is minus its error",
     init_from="replay",
+    prioritizes=False,
 )

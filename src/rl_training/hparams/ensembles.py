@@ -9,7 +9,7 @@ from typing import Any
 from rl_training.hparams.base import STRICT
 from rl_training.hparams.off_policy import supports_bounded_box
 from rl_training.hparams.world_models import DynamicsConfig
-from rl_training.types import BoxSpec, ConfigError, SpaceSpec
+from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, SpaceSpec
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ def supports_vectors(observation_space: SpaceSpec, action_space: SpaceSpec) -> s
             "it predicts observations that are one vector of real numbers (Box of one axis); flatten Dict observations "
             "with the wrapper flatten_observation, and for images take sac"
         )
+    if isinstance(action_space, DiscreteSpec):
+        return "it needs Box actions; for Discrete actions take dreamer, or algo: dynamics with rssm"
     return supports_bounded_box(observation_space, action_space)
 
 

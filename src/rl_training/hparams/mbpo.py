@@ -49,4 +49,5 @@ SPEC = AlgorithmSpec(
     supports=supports_vectors,
     summary="SAC on short rollouts of a learnt ensemble; continuous actions, observed vectors",
     network=WIDE_NETWORK,
+    prioritizes=False,
 )

@@ -63,4 +63,5 @@ SPEC = AlgorithmSpec(
     build="rl_training.algorithms.world_models.pets:PETS",
     supports=supports_vectors,
     summary="planning by CEM over an ensemble of probabilistic networks; continuous actions, observed vectors",
+    prioritizes=False,
 )

@@ -10,7 +10,7 @@ from rl_training.hparams.base import STRICT, AlgorithmSpec, check_range
 from rl_training.hparams.off_policy import supports_bounded_box
 from rl_training.hparams.schedules import Schedule
 from rl_training.hparams.world_models import DynamicsConfig, ModelSize, Size, WorldModelHparams
-from rl_training.types import ConfigError
+from rl_training.types import ConfigError, DiscreteSpec, SpaceSpec
 
 PAPER = ModelSize(deter=200, hidden=200, stoch=30, classes=1, units=200, layers=2, depth=8, bins=255)
 """Widths as in the paper: 200 deterministic and 30 random numbers."""
@@ -25,7 +25,7 @@ class PlaNetConfig(WorldModelHparams):
     size: Size = "custom"
     """Widths of all networks: custom as in `custom`, or one of Dreamer's sizes."""
     custom: ModelSize | None = PAPER
-    """Widths with size: custom; those of the paper by default. Null with another size."""
+    """Widths with size: custom; those of the paper by default, none with another size."""
     dynamics: DynamicsConfig = field(default_factory=DynamicsConfig)
     """The dynamics of the world model; rssm, stochastic and deterministic are the ablation of the paper. Latents of
     rssm are Gaussian unless kwargs say `latent: categorical`."""
@@ -57,6 +57,8 @@ class PlaNetConfig(WorldModelHparams):
     """Standard deviation of the noise on actions while collecting, where actions lie in -1..1."""
 
     def __post_init__(self) -> None:
+        if self.size != "custom" and self.custom == PAPER:
+            object.__setattr__(self, "custom", None)  # the default, which another size replaces
         super().__post_init__()
         for name in ("plan_horizon", "candidates", "elites", "iterations"):
             check_range(self, name, low=1)
@@ -71,11 +73,19 @@ class PlaNetConfig(WorldModelHparams):
         return {**super().dynamics_defaults, "latent": "gaussian"}
 
 
+def supports_planning(observation_space: SpaceSpec, action_space: SpaceSpec) -> str | None:
+    """Bounded Box actions, which the search varies; observations of any kind."""
+    if isinstance(action_space, DiscreteSpec):
+        return "it needs Box actions, which its search varies; for Discrete actions take dreamer"
+    return supports_bounded_box(observation_space, action_space)
+
+
 SPEC = AlgorithmSpec(
     name="planet",
     kind="off_policy",
     hparams=PlaNetConfig,
     build="rl_training.algorithms.world_models.planet:PlaNet",
-    supports=supports_bounded_box,
+    supports=supports_planning,
     summary="PlaNet: at every step a search for good actions in a learnt world model; continuous actions",
+    prioritizes=False,
 )

@@ -14,7 +14,7 @@ from rl_training.hparams.off_policy import (
     supports_bounded_box,
 )
 from rl_training.hparams.schedules import Schedule
-from rl_training.types import ConfigError, DiscreteSpec, SpaceSpec
+from rl_training.types import BoxSpec, ConfigError, DiscreteSpec, SpaceSpec
 
 
 @dataclass(frozen=True)
@@ -88,21 +88,36 @@ class RSSMSizes(NamedTuple):
     blocks: int
 
 
+def check_sizes(**sizes: Any) -> None:
+    """ConfigError where one of the sizes of dynamics is no whole number of at least 1."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"hparams.dynamics.kwargs.{name} must be a whole number, not {value!r}")
+        if value < 1:
+            raise ConfigError(f"hparams.dynamics.kwargs.{name} must be at least 1, not {value}")
+
+
+def check_blocks(deter: int, blocks: int) -> None:
+    """ConfigError where the deterministic state cannot be divided into its blocks."""
+    check_sizes(deter=deter, blocks=blocks)
+    if deter % blocks:
+        raise ConfigError(
+            f"hparams.dynamics.kwargs.deter {deter} is not divisible into {blocks} blocks; change one of the two"
+        )
+
+
 def usual_blocks(deter: int) -> int:
     """Blocks of a core whose deterministic state has this size."""
+    check_sizes(deter=deter)
     return BLOCKS if deter >= SMALLEST_BLOCKED else 1
 
 
-def check_rssm(sizes: RSSMSizes, latent: str) -> None:
+def check_rssm(sizes: RSSMSizes, latent: str, unimix: float) -> None:
     """ConfigError where the sizes of an RSSM do not fit together."""
-    for name, value in sizes._asdict().items():
-        if value < 1:
-            raise ConfigError(f"hparams.dynamics.kwargs.{name} must be at least 1, not {value}")
-    if sizes.deter % sizes.blocks:
-        raise ConfigError(
-            f"hparams.dynamics.kwargs.deter {sizes.deter} is not divisible into {sizes.blocks} blocks; change one of "
-            "the two"
-        )
+    check_sizes(**sizes._asdict())
+    check_blocks(sizes.deter, sizes.blocks)
+    if isinstance(unimix, bool) or not isinstance(unimix, int | float) or not 0.0 <= unimix < 1.0:
+        raise ConfigError(f"hparams.dynamics.kwargs.unimix must be at least 0 and less than 1, not {unimix!r}")
     if latent not in ("categorical", "gaussian"):
         raise ConfigError(f"hparams.dynamics.kwargs.latent must be categorical or gaussian, not {latent!r}")
     if latent == "categorical" and sizes.classes > 256:
@@ -198,4 +213,6 @@ def supports_world_model(observation_space: SpaceSpec, action_space: SpaceSpec) 
         return "a world model cannot imagine which actions a mask would allow"
     if isinstance(action_space, DiscreteSpec):
         return None
+    if not isinstance(action_space, BoxSpec) or action_space.dtype.kind != "f":
+        return "it needs Discrete actions or Box actions of a float dtype; for others take ppo"
     return supports_bounded_box(observation_space, action_space)

@@ -8,6 +8,7 @@ Triggers are functions of progress before and after a step, so there is no trigg
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from pathlib import Path
@@ -28,7 +29,7 @@ from rl_training.training.contract import inspected
 from rl_training.training.evaluation import EvalResult
 from rl_training.training.host import HostTrainer
 from rl_training.training.loop import NOTHING, Report, Trainer
-from rl_training.types import Array, Metrics, Obs, StateDict, Stateful, VectorStep, crossed
+from rl_training.types import Array, ConfigError, EnvError, Metrics, Obs, StateDict, Stateful, VectorStep, crossed
 
 TEAM_NUMBERS = (TEAM_RETURN, POLICY_RETURN, AGENT_RETURN)
 """What the numbers of episodes of several agents begin with."""
@@ -162,7 +163,8 @@ class EvalCallback(Callback):
 
 
 class VideoCallback(Callback):
-    """Records an evaluation episode every `every` env steps."""
+    """Records an evaluation episode every `every` env steps; none after the first that could not be recorded, which is
+    said and ends no training."""
 
     def __init__(self, record: Callable[[Path], Path], videos: Path, every: int) -> None:
         self.record = record
@@ -170,9 +172,13 @@ class VideoCallback(Callback):
         self.every = every
 
     def on_step(self, trainer: Trainer, report: Report) -> None:
-        if crossed(report.before.position, report.after.position, self.every):
+        if self.every and crossed(report.before.position, report.after.position, self.every):
             with trainer.clock.measure("video"):
-                self.record(self.videos / f"step_{report.after.position:012d}.mp4")
+                try:
+                    self.record(self.videos / f"step_{report.after.position:012d}.mp4")
+                except (ConfigError, EnvError) as error:  # the environment draws nothing
+                    self.every = 0
+                    warnings.warn(f"no more videos of episodes (logging.video_frequency): {error}", stacklevel=2)
 
 
 class PauseCallback(Callback):

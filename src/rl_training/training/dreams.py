@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rl_training.config.schema import TrainConfig
+from rl_training.data.sequence import arrivals
 from rl_training.seeding import stream
 from rl_training.training.callbacks import Callback
 from rl_training.training.loop import Report, Trainer
@@ -59,9 +60,10 @@ class DreamCallback(Callback):
                 report.metrics.update(self.errors(rng))
         if self.pictures and (report.final or crossed(before, after, self.pictures)):
             with trainer.clock.measure("dreaming"):
-                batch = self.sequences(1, rng)
+                batch = self.sequences(SEQUENCES, rng)
                 if batch is not None:
-                    self.write(self.algorithm.dream(batch, CONTEXT, rng), after)
+                    chosen, steps = longest_alone(batch, CONTEXT)
+                    self.write(self.algorithm.dream(chosen, CONTEXT, rng).until(CONTEXT + steps), after)
 
     def errors(self, rng: np.random.Generator) -> Metrics:
         """Errors of open-loop predictions; none while the buffer holds no sequence that is long enough."""
@@ -76,3 +78,16 @@ class DreamCallback(Callback):
             return self.buffer.sample_sequences(count, CONTEXT + AHEAD, rng)
         except ValueError:  # nothing to look at yet
             return None
+
+
+def longest_alone(batch: Batch, context: int) -> tuple[Batch, int]:
+    """The sequence (1, T, ...) of a batch in which the model is on its own for the most steps after `context` before
+    another episode starts, which nobody could foresee, and the number of these steps."""
+    starts = arrivals(batch)["is_first"][:, context:]
+    steps = np.where(starts.any(1), starts.argmax(1), starts.shape[1])
+    best = slice(int(steps.argmax()), int(steps.argmax()) + 1)
+    chosen = {
+        name: {key: part[best] for key, part in column.items()} if isinstance(column, dict) else column[best]
+        for name, column in batch.items()
+    }
+    return chosen, int(steps.max())

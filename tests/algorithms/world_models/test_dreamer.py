@@ -297,6 +297,15 @@ def test_every_kind_learns_with_finite_numbers(given: dict[str, Any]) -> None:
     assert not torch.equal(before, dreamer.parameters.values)
 
 
+def test_dynamics_without_a_belief_have_no_losses_of_one() -> None:
+    """Constants at the free nats would stand in the log and in the total, as if there were a divergence."""
+    dreamer = small(dynamics=DynamicsConfig("deterministic"))
+    metrics = dreamer.update(rows(dreamer)).metrics
+    assert not {"dynamics_loss", "representation_loss"} & metrics.keys()
+    parts = ("reconstruction", "reward", "continue", "open_loop", "policy", "value", "replay_value")
+    assert float(metrics["loss"]) == pytest.approx(sum(float(metrics[f"{name}_loss"]) for name in parts), rel=1e-5)
+
+
 def test_mixed_observations() -> None:
     space = DictSpec({"camera": IMAGE, "speed": box(2), "room": DiscreteSpec(4)})
     dreamer = small(space)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rl_training.algorithms.world_models.pets import PETS, PLAN, plan_returns
 from rl_training.build_context import BuildContext
+from rl_training.config.schema import NetworkConfig
 from rl_training.dynamics.base import State
 from rl_training.dynamics.ensemble import Draws, Ensemble, Scales
 from rl_training.hparams.ensembles import EnsembleConfig
@@ -152,3 +153,10 @@ def test_normalisation_is_refused(switch: str) -> None:
     ctx = BuildContext(box(3), box(1), **{switch: True})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=f"env.{switch}: the ensemble standardises"):
         PETS(ctx, PETSConfig())
+
+
+def test_a_network_section_is_refused() -> None:
+    """There is no policy network that it could be about."""
+    network = NetworkConfig(shared=True)
+    with pytest.raises(ConfigError, match=r"network: there is no network but the ensemble.*leave the section"):
+        PETS(BuildContext(box(3), box(1), network=network), PETSConfig())

@@ -14,7 +14,7 @@ from rl_training.build_context import BuildContext
 from rl_training.dynamics.latents import Categorical, Gaussian
 from rl_training.dynamics.rssm import RSSM
 from rl_training.hparams.planet import SPEC, PlaNetConfig
-from rl_training.hparams.world_models import DynamicsConfig
+from rl_training.hparams.world_models import SIZES, DynamicsConfig
 from rl_training.seeding import Streams
 from rl_training.types import ConfigError, DiscreteSpec
 
@@ -29,6 +29,14 @@ def small(**given: Any) -> PlaNet:
         **given,
     }
     return PlaNet(BuildContext(box(3), box(2, 3.0), streams=Streams(0)), PlaNetConfig(**hp))
+
+
+def test_another_size_takes_the_place_of_the_default_widths() -> None:
+    assert PlaNetConfig().widths.deter == 200
+    assert PlaNetConfig(size="mini").custom is None
+    assert PlaNetConfig(size="mini").widths == SIZES["mini"]
+    with pytest.raises(ConfigError, match="belong together"):
+        PlaNetConfig(size="mini", custom=SIZES["tiny"])
 
 
 def test_a_plan_is_scored_by_the_sum_of_its_rewards_while_the_episode_goes_on() -> None:

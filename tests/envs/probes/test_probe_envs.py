@@ -11,7 +11,7 @@ import pytest
 from rl_training.config.schema import EnvConfig
 from rl_training.envs import PROBES, check_env, make_env
 from rl_training.envs.probes import LQR_GAIN
-from rl_training.types import EnvError
+from rl_training.types import ConfigError, EnvError
 
 
 def key(obs: Any) -> str:
@@ -170,7 +170,7 @@ def test_counting(end: str) -> None:
     steps = [env.step(0) for _ in range(3)]
     assert [(step[0].tolist(), step[1]) for step in steps] == [([1.0], 1.0), ([2.0], 2.0), ([3.0], 3.0)]
     assert steps[2][2:4] == ((True, False) if end == "terminated" else (False, True))
-    with pytest.raises(EnvError, match="end must be"):
+    with pytest.raises(ConfigError, match="end must be"):
         make_env("RLProbe/Counting-v0", EnvConfig(kwargs={"end": "never"}))
 
 
@@ -206,7 +206,7 @@ def test_catch_pays_who_stands_under_the_ball(kind: str) -> None:
 
 
 def test_catch_refuses_an_unknown_kind_of_observation() -> None:
-    with pytest.raises(EnvError, match=r"'vector' or 'pixels', not 'image'"):
+    with pytest.raises(ConfigError, match=r"'vector' or 'pixels', not 'image'"):
         make_env("RLProbe/Catch-v0", EnvConfig(kwargs={"obs": "image"}))
 
 

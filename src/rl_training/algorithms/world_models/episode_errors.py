@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from rl_training.dynamics.base import Dynamics, State
+from rl_training.hparams.world_models import HORIZONS
 
-HORIZONS = (1, 5, 15)
-"""Steps ahead at which errors are measured; the last one that an episode is long enough for is its score."""
 CONTEXT = 5
 """Observations that the model has seen before it is left on its own."""
 STRIDE = 5

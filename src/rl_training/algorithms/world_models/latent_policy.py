@@ -83,7 +83,8 @@ class LatentPolicy:
             )
         stored = from_bounds(space, actions) if isinstance(space, BoxSpec) else actions
         numbers = learner.actions.as_numbers(learner.tensor(stored))
-        numbers = torch.cat([torch.zeros_like(numbers[:1]), numbers])[:, None]  # nothing led to the first observation
+        nothing_led_here = numbers.new_zeros(1, learner.actions.size)  # to the first observation
+        numbers = torch.cat([nothing_led_here, numbers])[:, None]
         length = len(numbers)
         is_first = torch.zeros(length, 1, device=learner.device)
         is_first[0] = 1.0

@@ -23,12 +23,13 @@ from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.policies import NetworkPolicy
 from rl_training.algorithms.world_models.ensemble_model import build_ensemble, ensemble_rows
 from rl_training.build_context import BuildContext
+from rl_training.config.schema import NetworkConfig
 from rl_training.dynamics.ensemble import Draws, Ensemble
 from rl_training.hparams.off_policy import ReplaySchedule
 from rl_training.hparams.pets import SPEC, PETSConfig
 from rl_training.numerics.encoding import to_bounds
 from rl_training.numerics.planning import cem, shifted
-from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, Metrics, Obs, UpdateResult
+from rl_training.types import ActResult, Array, Batch, BoxSpec, Carry, ConfigError, Metrics, Obs, UpdateResult
 
 __all__ = ["PETS", "SPEC", "PETSConfig", "plan_returns"]
 
@@ -127,6 +128,11 @@ class PETS(OffPolicyAlgorithm):
     policy_learners = ("model",)
 
     def __init__(self, ctx: BuildContext, hp: PETSConfig) -> None:
+        if ctx.network != NetworkConfig():
+            raise ConfigError(
+                "network: there is no network but the ensemble, whose widths are in hparams.dynamics.kwargs (hidden, "
+                "layers); leave the section network out"
+            )
         super().__init__(ctx, hp)
         self.model = build_ensemble(ctx, hp.dynamics, ctx.streams("init"))
         self.learner("model", self.model)

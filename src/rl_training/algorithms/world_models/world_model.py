@@ -126,16 +126,19 @@ class WorldModel(nn.Module):
         """The losses of the model, each (T, B) and weighted as in the total."""
         features = self.dynamics.read(seen.states)
         shape = features.shape[:2]
-        moves_prior, moves_posterior = divergence_losses(self.dynamics, seen.posterior, seen.prior, hp.free_nats)
         predicted = F.log_softmax(self.reward(features), dim=-1)
-        return {
+        losses = {
             "reconstruction_loss": self.decoder.loss(features.flatten(0, 1), flat(steps.obs)).view(shape),
             "reward_loss": hp.reward_scale * two_hot_loss(predicted, steps.rewards, self.bins),
             "continue_loss": continue_loss(self.goes_on(features).squeeze(-1), steps.is_terminal, discount),
-            "dynamics_loss": hp.kl_dynamics * moves_prior,
-            "representation_loss": hp.kl_representation * moves_posterior,
-            **({"open_loop_loss": self.open_loop_loss(seen, steps, hp)} if self.dynamics.open_loop else {}),
         }
+        if seen.prior:
+            moves_prior, moves_posterior = divergence_losses(self.dynamics, seen.posterior, seen.prior, hp.free_nats)
+            losses["dynamics_loss"] = hp.kl_dynamics * moves_prior
+            losses["representation_loss"] = hp.kl_representation * moves_posterior
+        if self.dynamics.open_loop:
+            losses["open_loop_loss"] = self.open_loop_loss(seen, steps, hp)
+        return losses
 
     def open_loop_loss(self, seen: Observed, steps: Arrivals, hp: WorldModelHparams) -> Tensor:
         """Error of what is predicted one to `dynamics.open_loop` steps ahead of each state, for dynamics that no

@@ -20,14 +20,14 @@ from rl_training.checkpointing.seal import Seal, SealCheck, fitting
 from rl_training.config.networks import critic_only_keys
 from rl_training.config.schema import TrainConfig
 from rl_training.envs import make_env, space_spec
-from rl_training.envs.observations import as_batch
+from rl_training.envs.observations import as_actions, as_batch
 from rl_training.envs.watch import EnvWatch
 from rl_training.guards import Guard
 from rl_training.runs.directory import RunDir
 from rl_training.runs.spaces import Spaces, check_spaces, describe, read_spaces
 from rl_training.system.offspring import Offspring
 from rl_training.trust.consent import current, scope
-from rl_training.types import REWARD, Array, ConfigError, Dream, JointSpec, Obs, Policy
+from rl_training.types import REWARD, Array, ConfigError, DictSpec, Dream, JointSpec, Obs, Policy
 from rl_training.version import __version__
 
 
@@ -90,12 +90,21 @@ class SavedPolicy:
         """
         policy = self.policy
         if not isinstance(policy, DreamingPolicy):
-            raise ConfigError(f"a run of '{self.config.algo}' has no world model; take dreamer, planet or dynamics")
+            raise ConfigError(
+                f"a run of '{self.config.algo}' has no world model with a latent state; take dreamer, planet, or "
+                "dynamics with rssm, stochastic or deterministic"
+            )
         rows, single = as_batch(obs, self.observation_space)
         if single:
             raise ConfigError("dream takes a sequence of observations; give one as obs[None]")
-        rng = np.random.default_rng(self.config.seed)
-        return policy.dream(rows, np.asarray(actions), rng, samples, context)
+        count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
+        if context is not None and not 1 <= context <= count:
+            raise ConfigError(f"context must be between 1 and the {count} observations that are given, not {context}")
+        if samples < 1:
+            raise ConfigError(f"samples must be at least 1, not {samples}")
+        assert not isinstance(self.action_space, DictSpec), "refused by every world model"
+        led = as_actions(actions, self.action_space)
+        return policy.dream(rows, led, np.random.default_rng(self.config.seed), samples, context)
 
     def export(
         self, kind: str, path: str | Path | None = None, *, episodes: int | None = None, env_fn: EnvFn | None = None

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rl_training.envs.probes.control import Reset, Step
-from rl_training.types import Array, EnvError
+from rl_training.types import Array, ConfigError
 
 PIXELS = 32
 """Height and width of the image with `obs: pixels`."""
@@ -34,7 +34,7 @@ class Catch(gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         if obs not in ("vector", "pixels"):
-            raise EnvError(f"Catch has obs 'vector' or 'pixels', not {obs!r}: change env.kwargs.obs")
+            raise ConfigError(f"Catch has obs 'vector' or 'pixels', not {obs!r}: change env.kwargs.obs")
         self.rows, self.columns, self.obs, self.render_mode = rows, columns, obs, render_mode
         vector = spaces.Box(0.0, 1.0, (rows * columns,), np.float32)
         image = spaces.Box(0, 255, (PIXELS, PIXELS, 1), np.uint8)

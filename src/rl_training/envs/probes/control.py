@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rl_training.types import Array, EnvError
+from rl_training.types import Array, ConfigError, EnvError
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 Reset = tuple[Any, dict[str, Any]]
@@ -89,7 +89,7 @@ class Counting(gym.Env[Any, Any]):
 
     def __init__(self, end: Literal["terminated", "truncated"] = "terminated") -> None:
         if end not in ("terminated", "truncated"):
-            raise EnvError(f"end must be 'terminated' or 'truncated', not {end!r}")
+            raise ConfigError(f"env.kwargs.end must be 'terminated' or 'truncated', not {end!r}")
         self.end = end
         self.observation_space = spaces.Box(0.0, 3.0, (1,), np.float32)
         self.action_space = spaces.Discrete(2)

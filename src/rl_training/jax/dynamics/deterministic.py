@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.hparams.world_models import check_blocks, check_sizes
 from rl_training.jax.dynamics.base import Observed, State, forgotten, zeros
 from rl_training.jax.dynamics.latents import Belief
 from rl_training.jax.dynamics.rssm import action_part, core_init, gated, recurrence
 from rl_training.jax.models.layers import Params, library
 from rl_training.jax.models.world_models.layers import dense, dense_init, normed_layer, normed_layer_init, part, scoped
-from rl_training.types import ConfigError
 
 
 class Deterministic(NamedTuple):
@@ -53,13 +53,8 @@ class Deterministic(NamedTuple):
 
     def check(self) -> None:
         """ConfigError where the sizes do not fit together."""
-        if self.open_loop < 1:
-            raise ConfigError(f"hparams.dynamics.kwargs.open_loop must be at least 1, not {self.open_loop}")
-        if self.blocks < 1 or self.deter % self.blocks:
-            raise ConfigError(
-                f"hparams.dynamics.kwargs.deter {self.deter} is not divisible into {self.blocks} blocks; change one "
-                "of the two"
-            )
+        check_sizes(hidden=self.hidden, open_loop=self.open_loop)
+        check_blocks(self.deter, self.blocks)
 
     def init(self, rng: np.random.Generator) -> Params:
         """Initial parameters, drawn in the order of the torch twin."""

@@ -43,7 +43,6 @@ from rl_training.jax.models.world_models.layers import (
     silu,
 )
 from rl_training.numerics.initial_weights import truncated_normal
-from rl_training.types import ConfigError
 
 
 class RSSM(NamedTuple):
@@ -76,9 +75,8 @@ class RSSM(NamedTuple):
 
     def check(self) -> None:
         """ConfigError where the sizes do not fit together."""
-        check_rssm(RSSMSizes(self.deter, self.hidden, self.stoch, self.classes, self.blocks), self.latent)
-        if not 0.0 <= self.unimix < 1.0:
-            raise ConfigError(f"unimix must be at least 0 and less than 1, not {self.unimix!r}")
+        sizes = RSSMSizes(self.deter, self.hidden, self.stoch, self.classes, self.blocks)
+        check_rssm(sizes, self.latent, self.unimix)
 
     @property
     def latent_size(self) -> int:

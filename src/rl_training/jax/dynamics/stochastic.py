@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rl_training.hparams.world_models import check_sizes
 from rl_training.jax.dynamics.base import Observed, State, bounded_actions, forgotten, zeros
 from rl_training.jax.dynamics.latents import Belief, gaussian_belief, gaussian_divergence, gaussian_sample
 from rl_training.jax.models.layers import Params
 from rl_training.jax.models.world_models.layers import normed_mlp, normed_mlp_init, part, scoped
-from rl_training.types import ConfigError
 
 
 class Stochastic(NamedTuple):
@@ -66,9 +66,7 @@ class Stochastic(NamedTuple):
 
     def check(self) -> None:
         """ConfigError where a size is none."""
-        for name, value in (("stoch", self.stoch), ("hidden", self.hidden), ("layers", self.layers)):
-            if value < 1:
-                raise ConfigError(f"hparams.dynamics.kwargs.{name} must be at least 1, not {value}")
+        check_sizes(stoch=self.stoch, hidden=self.hidden, layers=self.layers)
 
     def init(self, rng: np.random.Generator) -> Params:
         """Initial parameters, drawn in the order of the torch twin."""

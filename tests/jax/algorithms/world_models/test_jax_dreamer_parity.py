@@ -39,7 +39,7 @@ CASES: dict[str, tuple[SpaceSpec, SpaceSpec, dict[str, Any]]] = {
     "real": (box(3), box(2), {"context": "zero"}),
     "v2": (box(3), DiscreteSpec(3), {"actor_gradient": "dynamics", "value_target": "slow", "kl_dynamics": 0.8}),
     "deterministic": (box(3), DiscreteSpec(3), {"dynamics": DynamicsConfig("deterministic"), "imagine_last": 2}),
-    "stochastic": (box(3), DiscreteSpec(3), {"dynamics": DynamicsConfig("stochastic"), "imagine_last": 2}),
+    "stochastic": (IMAGE, DiscreteSpec(3), {"dynamics": DynamicsConfig("stochastic"), "imagine_last": 2}),
     "blocks": (MIXED, DiscreteSpec(2), {"dynamics": DynamicsConfig(kwargs={"blocks": 2}), "value_target": "slow"}),
 }
 OTHER_DYNAMICS = ("deterministic", "stochastic")
@@ -113,6 +113,10 @@ def given_noise(twin: TorchDreamer, seed: int) -> UpdateNoise:
     return UpdateNoise(observed, actions, imagined)
 
 
+def has_normal_latents(twin: TorchDreamer) -> bool:
+    return twin.hp.dynamics is GAUSSIAN or twin.hp.dynamics.type == "stochastic"
+
+
 def in_float64(twin: TorchDreamer) -> None:
     """Make torch compute in float64, from the same observations, rewards and noise."""
     for network in (twin.networks, twin.slow_critic):
@@ -121,7 +125,7 @@ def in_float64(twin: TorchDreamer) -> None:
         if encoder is not None:
             encoder.register_forward_pre_hook(lambda module, inputs: (inputs[0].double(),))
     twin.ready(actor=twin.actor, critic=twin.critic)  # parameters and moments in one vector of the new type
-    if twin.hp.dynamics is GAUSSIAN:  # normal numbers of uniform ones: float32 leaves 1e-6 to the two libraries
+    if has_normal_latents(twin):  # normal numbers of uniform ones: float32 leaves 1e-6 to the two libraries
         uniform = twin.uniform
         twin.uniform = lambda *shape: uniform(*shape).double()  # type: ignore[method-assign]
     prepare = twin.prepare
@@ -147,8 +151,7 @@ def by_torch(twin: TorchDreamer, batch: Batch) -> tuple[dict[str, float], dict[s
     grads = {}
     for name, loss in losses.items():
         twin.optimizer.zero_grad()
-        if loss.requires_grad:  # deterministic dynamics have a constant for a divergence
-            loss.backward(retain_graph=True)
+        loss.backward(retain_graph=True)
         grads[name] = {key: parameter.grad.numpy().copy() for key, parameter in named.items()}  # type: ignore[union-attr]
     return {name: float(loss.detach()) for name, loss in losses.items()}, grads
 
@@ -188,7 +191,7 @@ def compared(case: str) -> Pair:
         return losses_of, grads, parts.update(state, steps, noise, state.hyper["learning_rate"])
 
     with jax.enable_x64(True):
-        given = exact(noise) if twin.hp.dynamics is GAUSSIAN else noise
+        given = exact(noise) if has_normal_latents(twin) else noise
         found = jax.jit(everything)(exact(agent.state), batch, given)
     losses, jacobian, (state, metrics) = jax.tree.map(np.asarray, found)
     each = {

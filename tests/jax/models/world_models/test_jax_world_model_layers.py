@@ -153,6 +153,30 @@ def test_the_image_decoder_is_that_of_torch() -> None:
     assert_gradients(grads, twin)
 
 
+@pytest.mark.parametrize("features", [(8, 0), (0, 6)], ids=["deterministic", "random"])
+def test_an_image_decoder_takes_features_of_one_kind_alone(features: tuple[int, int]) -> None:
+    """Those of deterministic dynamics, which have no random ones, and of stochastic dynamics, which have no others."""
+    decoder = ImageDecoder(LAYOUT, *features, depth=2, units=5, blocks=2)
+    params = decoder.init(np.random.default_rng(0))
+    twin = TorchImageDecoder(np.random.default_rng(0), features, (3, 32, 16), depth=2, units=5, blocks=2)
+    ours = by_torch_names(params)
+    assert ours.keys() == twin.state_dict().keys()
+    assert all(torch.equal(twin.state_dict()[name], value) for name, value in ours.items())
+    images = jax.eval_shape(decoder.apply, params, np.zeros((2, sum(features)), np.float32))
+    assert images.shape == (2, 32, 16, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", [(8, 0), (0, 6)], ids=["deterministic", "random"])
+def test_images_of_features_of_one_kind_are_those_of_torch(features: tuple[int, int]) -> None:
+    decoder = ImageDecoder(LAYOUT, *features, depth=2, units=5, blocks=2)
+    twin = TorchImageDecoder(np.random.default_rng(0), features, (3, 32, 16), depth=2, units=5, blocks=2)
+    given = np.random.default_rng(1).standard_normal((2, sum(features)), np.float32)
+    images = decoder.apply(decoder.init(np.random.default_rng(0)), jnp.asarray(given))
+    expected = twin(torch.from_numpy(given)).permute(0, 2, 3, 1)
+    np.testing.assert_allclose(images, expected.detach(), atol=1e-5)
+
+
 def in_float64(params: dict[str, Any]) -> dict[str, Any]:
     return {name: value.astype(np.float64) for name, value in params.items()}
 

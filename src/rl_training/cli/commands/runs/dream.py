@@ -44,7 +44,7 @@ def run(options: DreamOptions) -> int:
         return (
             f"{record['run']}\ncheckpoint {options.checkpoint} at {record['env_steps']:,} env steps; saw "
             f"{record['context']} observations, then {record['steps']} steps on its own\n"
-            f"root mean squared error: {errors or 'no step'}\n" + "\n".join(record["files"])
+            f"root mean squared error of symlog values, of images in 0..1: {errors}\n" + "\n".join(record["files"])
         )
 
     return answer("dream", options, lambda target: dreamt(target, options), text)
@@ -78,18 +78,24 @@ def dreamt(target: RunDir, options: DreamOptions) -> dict[str, Any]:
 
 
 def errors_of(found: Any) -> dict[str, float]:
-    """Root mean squared errors of the mean prediction 1, 5 and 15 steps ahead, over everything observed."""
+    """Root mean squared errors of the mean prediction 1, 5 and 15 steps ahead, over everything observed, in the units
+    of `rl eval` of a model: symlog of vectors, images in 0..1."""
     import numpy as np
 
+    from rl_training.hparams.world_models import HORIZONS
+    from rl_training.numerics.symlog import symlog
+
     errors = {}
-    for k in (1, 5, 15):
-        at = found.context - 1 + k
-        pairs = [
-            (found.predicted[name][:, at].mean(0), true[at]) for name, true in found.true.items() if at < len(true)
-        ]
-        if pairs:
-            squares = np.concatenate([np.square(mean - true).ravel() for mean, true in pairs])
-            errors[str(k)] = float(np.sqrt(squares.mean()))
+    for k in HORIZONS:
+        at, differences = found.context - 1 + k, []
+        for name, true in found.true.items():
+            if at < len(true):
+                samples, seen = found.predicted[name][:, at], true[at]
+                if name not in found.images:
+                    samples, seen = symlog(samples), symlog(seen)
+                differences.append((samples.mean(0) - seen).ravel())
+        if differences:
+            errors[str(k)] = float(np.sqrt(np.square(np.concatenate(differences)).mean()))
     return errors
 
 

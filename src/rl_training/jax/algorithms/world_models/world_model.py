@@ -125,18 +125,21 @@ class WorldModel:
         """The losses of the model, each (T, B) and weighted as in the total."""
         features = self.dynamics.read(seen.states)
         rows = features.reshape(-1, features.shape[-1])
-        moves_prior, moves_posterior = divergence_losses(self.dynamics, seen.posterior, seen.prior, hyper["free_nats"])
         predicted = jax.nn.log_softmax(normed_mlp(part(params, "reward"), features))
         goes_on = normed_mlp(part(params, "goes_on"), features)[..., 0]
         errors = self.decoder.loss(part(params, "decoder"), rows, flat(steps.obs))
-        return {
+        losses = {
             "reconstruction_loss": errors.reshape(features.shape[:2]),
             "reward_loss": hyper["reward_scale"] * two_hot_loss(predicted, steps.rewards, self.bins),
             "continue_loss": continue_loss(goes_on, steps.is_terminal, discount),
-            "dynamics_loss": hyper["kl_dynamics"] * moves_prior,
-            "representation_loss": hyper["kl_representation"] * moves_posterior,
-            **({"open_loop_loss": self.open_loop_loss(params, seen, steps, hyper)} if self.dynamics.open_loop else {}),
         }
+        if seen.prior:
+            found = divergence_losses(self.dynamics, seen.posterior, seen.prior, hyper["free_nats"])
+            losses["dynamics_loss"] = hyper["kl_dynamics"] * found[0]
+            losses["representation_loss"] = hyper["kl_representation"] * found[1]
+        if self.dynamics.open_loop:
+            losses["open_loop_loss"] = self.open_loop_loss(params, seen, steps, hyper)
+        return losses
 
     def open_loop_loss(self, params: Params, seen: Observed, steps: Arrivals, hyper: Hyper) -> Any:
         """Error of what is predicted one to `dynamics.open_loop` steps ahead of each state, for dynamics that no

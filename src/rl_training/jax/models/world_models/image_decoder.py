@@ -30,9 +30,9 @@ class ImageDecoder(NamedTuple):
 
     layout: ImageLayout
     deter: int
-    """Deterministic features, the first ones of a state; they enter by a block-linear layer."""
+    """Deterministic features, the first ones of a state; they enter by a block-linear layer. May be 0."""
     stoch: int
-    """Random features, which enter by a layer of their own."""
+    """Random features, which enter by a layer of their own. May be 0."""
     depth: int
     units: int
     blocks: int
@@ -52,12 +52,12 @@ class ImageDecoder(NamedTuple):
         """Initial parameters, drawn in the order of the torch twin."""
         check_world_model_image(self.layout.height, self.layout.width)
         size, sizes = int(np.prod(self.lowest)), self.channels
-        params: Params = {
-            **scoped("from_deter", block_linear_init(rng, self.deter, size, self.blocks)),
-            **scoped("hidden", normed_layer_init(rng, self.stoch, 2 * self.units)),
-            **scoped("from_stoch", dense_init(rng, 2 * self.units, size)),
-            "norm.scale": np.ones(sizes[-1], np.float32),
-        }
+        params: Params = {"norm.scale": np.ones(sizes[-1], np.float32)}
+        if self.deter:
+            params |= scoped("from_deter", block_linear_init(rng, self.deter, size, self.blocks))
+        if self.stoch:
+            params |= scoped("hidden", normed_layer_init(rng, self.stoch, 2 * self.units))
+            params |= scoped("from_stoch", dense_init(rng, 2 * self.units, size))
         for i, (inputs, outputs) in enumerate(zip(sizes[:0:-1], sizes[-2::-1], strict=True)):
             params |= scoped(f"convolutions.{i}", convolution_init(rng, inputs, outputs))
             params[f"norms.{i}.scale"] = np.ones(outputs, np.float32)
@@ -66,11 +66,15 @@ class ImageDecoder(NamedTuple):
     def apply(self, params: Params, features: Any) -> Any:
         """Features (B, deter + stoch) to images (B, height, width, channels) in 0..1."""
         height, width, channels = self.lowest
-        grouped = block_linear(part(params, "from_deter"), features[:, : self.deter])
-        grouped = grouped.reshape(-1, self.blocks, height, width, channels // self.blocks)
-        x = grouped.transpose(0, 2, 3, 1, 4).reshape(-1, height, width, channels)
-        stoch = normed_layer(part(params, "hidden"), features[:, self.deter :])
-        x = x + dense(part(params, "from_stoch"), stoch).reshape(-1, height, width, channels)
+        parts = []
+        if self.deter:
+            grouped = block_linear(part(params, "from_deter"), features[:, : self.deter])
+            grouped = grouped.reshape(-1, self.blocks, height, width, channels // self.blocks)
+            parts.append(grouped.transpose(0, 2, 3, 1, 4).reshape(-1, height, width, channels))
+        if self.stoch:
+            hidden = normed_layer(part(params, "hidden"), features[:, self.deter :])
+            parts.append(dense(part(params, "from_stoch"), hidden).reshape(-1, height, width, channels))
+        x = sum(parts[1:], parts[0])
         x = silu(rms_norm(x, params["norm.scale"]))
         for i in range(len(WORLD_MODEL_CHANNELS) - 1):
             x = silu(rms_norm(convolution(params, f"convolutions.{i}", doubled(x)), params[f"norms.{i}.scale"]))
