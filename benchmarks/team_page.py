@@ -80,6 +80,19 @@ def game_lines(rows: Rows) -> list[str]:
     return lines
 
 
+def exploited(rows: Rows) -> list[str]:
+    """What the best response to each seed's policy wins, where it was computed."""
+    values = {
+        preset: [row["exploitability"] for row in of(rows, preset, backend) if "exploitability" in row]
+        for preset, backend in kinds(rows)
+    }
+    return [
+        f"Exploitability of `{preset}`, exact: {', '.join(f'{value:.3g}' for value in found)}."
+        for preset, found in values.items()
+        if found
+    ]
+
+
 def section(rows: Rows) -> list[str]:
     """Lines of Markdown; none where there are no rows."""
     if not rows:
@@ -105,5 +118,12 @@ def section(rows: Rows) -> list[str]:
     if teams:
         lines += ["Other teams, greedy, 200 episodes, beside random actions.", "", *team_lines(teams, "random"), ""]
     if games:
-        lines += ["Games, greedy, 500 from each seat; the score is wins + draws / 2.", "", *game_lines(games), ""]
+        lines += [
+            "Games, greedy, 500 from each seat; the score is wins + draws / 2.",
+            "",
+            *game_lines(games),
+            "",
+            *exploited(games),
+            "",
+        ]
     return lines
