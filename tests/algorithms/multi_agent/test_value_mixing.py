@@ -44,6 +44,18 @@ def test_the_loss_counts_teams_that_acted() -> None:
     assert (float(loss), float(error)) == (0.5 * (1 + 4) / 2, 1.5)
 
 
+@pytest.mark.parametrize("size", [4, 54])
+def test_the_mixer_starts_near_the_sum(size: int) -> None:
+    """Also where the state is long: a mixer that multiplies its agents' values makes targets run away."""
+    mixer = MonotonicMixer(3, size, 32, 64, np.random.default_rng(0))
+    values, state = torch.zeros(200, 3, requires_grad=True), torch.randn(200, size)
+    totals = mixer(values, state)
+    totals.sum().backward()
+    assert values.grad is not None
+    assert abs(float(values.grad.mean()) - 1.0) < 0.1
+    assert float(totals.detach().std()) < 0.3
+
+
 def test_mixers_grow_with_every_agent() -> None:
     mixer = MonotonicMixer(3, 4, 8, 16, np.random.default_rng(0))
     values, state = torch.randn(50, 3, requires_grad=True), torch.randn(50, 4)
