@@ -26,7 +26,7 @@ ROLLOUT = 64
 TOTAL = 1024
 NEAR_THE_END = ("wait", str(TOTAL - 2 * ROLLOUT))
 """Fault of a run that a signal must reach before it is over: after its last checkpoint but one it waits for it."""
-SECONDS = 60.0
+SECONDS = 120.0
 """More than any command here takes on a busy machine."""
 VARIABLES = {
     **os.environ,
