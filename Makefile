@@ -78,7 +78,7 @@ type: $(DEV) ## mypy, strict
 sizes: $(DEV) ## list the files and functions that have grown large
 	@$(BIN)/python tools/size_hints.py
 
-bench: $(DEV) ## measure speed and memory beside the peers, into docs/benchmarks.md (an hour; QUICK=1: minutes, writes nothing)
+bench: $(DEV) ## measure speed and memory beside the peers, into docs/benchmarks.md (over an hour; QUICK=1: minutes, writes nothing)
 	@for name in $(BENCHMARKS); do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(if $(QUICK),--quick) || exit 1; done
 

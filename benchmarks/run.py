@@ -1,6 +1,6 @@
 """Contests against the peers: speed, CPU time and memory, in turns, into docs/data/bench.json and docs/benchmarks.md.
 
-    python benchmarks/run.py                                        # everything, about an hour
+    python benchmarks/run.py                                        # everything, over an hour
     python benchmarks/run.py --only ppo_cartpole --repeats 5
     python benchmarks/run.py --quick                                # a trial of the machinery: writes nothing
     python benchmarks/run.py --page                                 # measures nothing: the page again, from the data

@@ -50,9 +50,9 @@ def spread_score(run: Path) -> dict[str, Any]:
 
 def team_score(run: Path, preset: str) -> dict[str, Any]:
     """The greedy policy of a run beside random actions."""
-    env = config_to_mapping(load_config(preset))["env"]
+    config = config_to_mapping(load_config(preset))
     with TemporaryDirectory() as folder:
-        cfg = {"algo": "random", "env_id": load_config(preset).env_id, "env": env, "output_dir": folder}
+        cfg = {"algo": "random", "env_id": config["env_id"], "env": config["env"], "output_dir": folder}
         cfg |= {"training": {"total_timesteps": 1, "num_eval_episodes": 0}, "logging": {"terminal": False}}
         random = returns_of(train(cfg).run_dir)["return_mean"]
     return {**returns_of(run), "random_mean": random}
